@@ -135,12 +135,12 @@ def _copied(reference: str, scratch: Path, insecure: bool) -> Path:
 
 def _disk(tree: Path, scratch: Path, out: Path, cache: Path) -> dict[str, Any]:
     """Make the disk of a system's tree, and return its facts."""
-    if not any(_there(tree, each) for each in INITS):
+    if not any(_exists(tree, each) for each in INITS):
         raise BadImage(
             "the image has no /sbin/init: it holds programs, and no system that boots. Build one "
             "with systemd, a kernel, OpenSSH and cloud-init in it"
         )
-    lacks = [text for path, text in WISHED.items() if not _there(tree, path)]
+    lacks = [text for path, text in WISHED.items() if not _exists(tree, path)]
     with packages.alone(cache):
         tools = packages.unpacked(packages.wanted(linux.PACKAGES), cache)
     root = disk.identifier(out.stem, "root")
@@ -186,7 +186,7 @@ def _disk(tree: Path, scratch: Path, out: Path, cache: Path) -> dict[str, Any]:
     }
 
 
-def _there(tree: Path, path: str) -> bool:
+def _exists(tree: Path, path: str) -> bool:
     return layers.resolve(tree, Path(path).parts).exists()
 
 
@@ -197,7 +197,7 @@ def kernel_of(tree: Path) -> tuple[str, str, str] | None:
     releases = [each.name for each in folder.iterdir()] if folder.is_dir() else []
     for release in sorted(releases, key=_order, reverse=True):
         found = [
-            next((path for form in forms if _there(tree, path := form.format(release))), "")
+            next((path for form in forms if _exists(tree, path := form.format(release))), "")
             for forms in (KERNELS, INITRAMFS)
         ]
         if all(found):

@@ -41,7 +41,7 @@ class _Readable:
         raise PrimeError(f"{self.path} is only read")
 
 
-def told(disks: Sequence[Disk]) -> str:
+def newest_mark(disks: Sequence[Disk]) -> str:
     """Return the newest mark of an installation, NODE.GENERATION HOSTNAME; 'blank' where all disks
     are, else 'other'. Raises PrimeError when a disk cannot be read."""
     marks: list[str] = []

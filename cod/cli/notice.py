@@ -12,8 +12,8 @@ from cod.cli.show import (
     client,
     newest_option,
     print_json,
+    print_result,
     print_rich,
-    said,
     shown,
     table,
     table_of,
@@ -128,7 +128,7 @@ def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool, as_json: bool
             body = {"ids": list(numbers)}
         asks = bool(numbers) or all_
         value = server.post("/me/notices/read", body) if asks else server.get("/me/notices")
-    said(value, f"{value['unread']} unread", as_json)
+    print_result(value, f"{value['unread']} unread", as_json)
 
 
 @notice.command()

@@ -66,7 +66,9 @@ def facts(
 ) -> list[tuple[str, object]]:
     """Return lines for a value that the API has told: `columns`, and one for each other field of
     these levels; for null what it means."""
-    return [(each.title, each.make(value)) for each in _columns(record, columns, _said, levels)]
+    return [
+        (each.title, each.make(value)) for each in _columns(record, columns, _word_or_null, levels)
+    ]
 
 
 _LEVELS = {FieldLevel.LIST: NARROW, FieldLevel.WIDE: WIDE, FieldLevel.DETAIL: EVERYTHING}
@@ -107,7 +109,7 @@ def _value_in(field: RecordField, value: Any) -> Any:
     return value[part][field.name.removeprefix(f"{part}_")] if part else value[field.name]
 
 
-def _said(field: RecordField, value: Any) -> object:
+def _word_or_null(field: RecordField, value: Any) -> object:
     """Return the words of a field, or what null means; null of one that is closed may mean that
     who asks is not told."""
     word = _word_in(field, value)

@@ -420,7 +420,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def said(value: Any, sentence: str, flag_json: bool) -> None:
+def print_result(value: Any, sentence: str, flag_json: bool) -> None:
     """Print what became of something: the value as JSON, or a sentence."""
     if flag_json:
         print_json(value)

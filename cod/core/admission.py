@@ -130,7 +130,7 @@ def check_possible(
     room = address_blocks.room(tx, holder, site, isolated=vcluster.isolated)
     helps = whatif.remedies(snapshot, request, room)
     raise Impossible(
-        f"{why}. Possible: {' or '.join(map(whatif.said, helps))}" if helps else why,
+        f"{why}. Possible: {' or '.join(map(whatif.offer, helps))}" if helps else why,
         field,
         helps,
     )

@@ -72,7 +72,7 @@ class Timeline:
                 ways = {
                     "transition": self._transition,
                     "progress": self._advance,
-                    "notice": self._told,
+                    "notice": self._notified,
                 }
                 for kind, value in client.events(0):
                     ways[kind](value)
@@ -111,7 +111,7 @@ class Timeline:
             soft_wrap=True,
         )
 
-    def _told(self, notice: Mapping[str, Any]) -> None:
+    def _notified(self, notice: Mapping[str, Any]) -> None:
         self.say(f"Told {notice['group'] or 'the administrators'}: {notice['subject']}")
 
     def _advance(self, row: Mapping[str, Any]) -> None:

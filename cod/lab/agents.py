@@ -125,7 +125,7 @@ class Agent:
         }
 
 
-def said(agents: Sequence[Agent]) -> Iterator[tuple[Agent, str]]:
+def console_lines(agents: Sequence[Agent]) -> Iterator[tuple[Agent, str]]:
     """Yield the lines that agents write on their consoles, as they come, for ever."""
     read = dict.fromkeys((agent.name for agent in agents), 0)
     while True:

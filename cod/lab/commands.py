@@ -240,7 +240,7 @@ def agents(count: int, name: str, disk: str, wait: bool, json_: bool) -> None:
                 f" {chosen['switches']}"
             )
             click.echo(json.dumps(chosen) if json_ else sentence)
-            for node, line in simulated.said(nodes):
+            for node, line in simulated.console_lines(nodes):
                 click.echo(
                     json.dumps({"agent": node.name, "said": line})
                     if json_

@@ -17,7 +17,7 @@ def reservation_late(
         if begun
         else (
             "Too few of its nodes are free yet. The reservation has precedence and starts when its"
-            f" nodes are free.{kept}{_said(sentence)}"
+            f" nodes are free.{kept}{_request_sentence(sentence)}"
         )
     )
     return notice(
@@ -52,7 +52,7 @@ def series_reserved(series: str, vcluster: str, starts_at: float) -> NoticeText:
     )
 
 
-def _said(sentence: str) -> str:
+def _request_sentence(sentence: str) -> str:
     return f" The request {sentence}." if sentence else ""
 
 

@@ -152,7 +152,7 @@ class SiteChanges:
     def _setting(
         self, name: str, key: Key, table: str, change: SettingChange | None, refused: str
     ) -> SiteSetting:
-        in_file = _said(self._tables, name)
+        in_file = _in_file(self._tables, name)
         default = None if key.required else _plain(key.default)
         own = in_file if in_file is not None else default
         changed = change is not None and change.value is not None and not refused
@@ -235,7 +235,7 @@ def _over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return made
 
 
-def _said(tables: Any, name: str) -> Any:
+def _in_file(tables: Any, name: str) -> Any:
     """Return what the site file says of a setting; None: nothing."""
     for part in name.split("."):
         tables = tables[int(part)] if isinstance(tables, list) else tables.get(part)

@@ -288,7 +288,7 @@ def test_a_page_that_heard_it_from_another_server_sees_it(
     browser = browse(there)
     follow(browser)
     last = int(browser.get(BATCH, part="nodes").headers["X-Live-After"])
-    monkeypatch.setattr(hub, "told", lambda groups: 0.0)  # it looks twice a second
+    monkeypatch.setattr(hub, "last_change", lambda groups: 0.0)  # it looks twice a second
     happen(there)
     heard = {"X-Live-Heard": str(last + 1)}
     assert (

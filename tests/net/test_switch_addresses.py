@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from cod.policy.nodes.power import told
+from cod.policy.nodes.power import without_address
 from cod.policy.people.audit import for_owners
 from cod.web.api.models import Reply, _with_closed
 from cod.web.api.resources import ROUTES
@@ -51,8 +51,8 @@ def test_no_route_tells_a_groups_people(walk: Walk, who: str) -> None:
 
 def test_an_administrator_is_told(walk: Walk) -> None:
     """Else the others' silence would prove nothing."""
-    told = {name for name, text in asked(walk, "admin").items() if SWITCH in text}
-    assert told >= {
+    without_address = {name for name, text in asked(walk, "admin").items() if SWITCH in text}
+    assert without_address >= {
         "GET /nodes",
         "GET /nodes/{name}",
         "GET /vclusters/{name}",
@@ -145,7 +145,7 @@ def test_owners_are_not_shown_it_in_the_audit() -> None:
     ],
 )
 def test_what_holders_hear_of_a_drivers_error(error: str, address: str) -> None:
-    heard = told(error, address)
+    heard = without_address(error, address)
     assert "…" in heard
     assert not {SWITCH, "10.9.0.3", "fe80"} & {
         each for each in (SWITCH, "10.9.0.3", "fe80") if each in heard.lower()
@@ -158,4 +158,8 @@ def test_what_has_no_address_in_it_is_told_as_it_is() -> None:
         "no answer from the ipmi driver within 30 s",
         "asked to be on, it is still off after 60 s",
     ):
-        assert told(error, "https://10.9.0.3:443/redfish/v1") == error == told(error, "")
+        assert (
+            without_address(error, "https://10.9.0.3:443/redfish/v1")
+            == error
+            == without_address(error, "")
+        )

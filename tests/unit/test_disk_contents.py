@@ -35,20 +35,20 @@ def written(disk: Disk, meta: str) -> None:
 
 
 def test_blank_disks_are_blank(disk: Disk) -> None:
-    assert disk_contents.told([disk]) == disk_contents.told([]) == stories.BLANK
+    assert disk_contents.newest_mark([disk]) == disk_contents.newest_mark([]) == stories.BLANK
 
 
 @pytest.mark.parametrize("offset", [0, 65536, (64 << 20) - 4096])
 def test_anything_at_an_end_of_a_disk_is_other(disk: Disk, offset: int) -> None:
     with Target(disk.path) as target:
         target.write(memoryview(b"LABELONE"), offset)
-    assert disk_contents.told([disk]) == stories.OTHER
+    assert disk_contents.newest_mark([disk]) == stories.OTHER
 
 
 def test_the_seeds_instance_is_the_mark(disk: Disk) -> None:
     written(disk, '{"instance-id": "12.41", "local-hostname": "n1.web.example.org"}\n')
     before = Path(disk.path).read_bytes()
-    assert disk_contents.told([disk]) == "12.41 n1.web.example.org"
+    assert disk_contents.newest_mark([disk]) == "12.41 n1.web.example.org"
     assert Path(disk.path).read_bytes() == before
 
 
@@ -57,7 +57,7 @@ def test_the_seeds_instance_is_the_mark(disk: Disk) -> None:
 )
 def test_a_seed_of_others_is_no_mark(disk: Disk, meta: str) -> None:
     written(disk, meta)
-    assert disk_contents.told([disk]) == stories.OTHER
+    assert disk_contents.newest_mark([disk]) == stories.OTHER
 
 
 @pytest.mark.parametrize("order_id", ["7.0", "7.1", "7.10", "12.345"])

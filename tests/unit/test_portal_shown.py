@@ -53,7 +53,7 @@ def test_a_time_as_such_says_that_it_is_utc() -> None:
     ],
 )
 def test_what_the_audit_says(name: str, value: object, text: str) -> None:
-    assert formatting.said(name, value) == text
+    assert formatting.audit_value(name, value) == text
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_a_size_in_a_field_is_short_where_it_can_be(count: int, text: str) -> No
 
 
 def test_the_size_of_an_image_is_in_bytes_and_of_a_vcluster_in_nodes() -> None:
-    assert formatting.said("size", 4 * 2**30, in_bytes=True) == "4.0 GiB"
-    assert formatting.said("size", 40) == "40"
+    assert formatting.audit_value("size", 4 * 2**30, in_bytes=True) == "4.0 GiB"
+    assert formatting.audit_value("size", 40) == "40"
 
 
 @pytest.mark.parametrize(
@@ -125,13 +125,13 @@ def test_what_is_written_below_a_chart_does_not_lie_on_each_other(
 def test_the_audit_has_times_and_no_epochs() -> None:
     at = 1_763_647_200.0
     assert (
-        formatting.said("deadline", at)
-        == formatting.said("expires_at", at)
+        formatting.audit_value("deadline", at)
+        == formatting.audit_value("expires_at", at)
         == "2025-11-20 14:00:00 UTC"
     )
-    nested = formatting.said("lease", {"expires_at": at, "lease_time": 3600.0})
+    nested = formatting.audit_value("lease", {"expires_at": at, "lease_time": 3600.0})
     assert nested == "expires_at 2025-11-20 14:00:00 UTC, lease_time 1 h"
-    assert str(int(at)) not in formatting.said("changes", [{"since": at}, {"until": at}])
+    assert str(int(at)) not in formatting.audit_value("changes", [{"since": at}, {"until": at}])
 
 
 def test_nodes_are_counted_in_peoples_words() -> None:

@@ -330,6 +330,16 @@ def test_values_have_nouns() -> None:
     assert found == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", CODE)
+def test_functions_have_more_than_an_empty_word(folder: str) -> None:
+    assert not [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, name, _, _ in definitions(folder)
+        if name.strip("_") in EMPTY_WORDS
+    ]
+
+
 def test_names_without_a_noun_are_found() -> None:
     planted = ast.parse(
         """

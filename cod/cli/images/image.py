@@ -18,8 +18,8 @@ from cod.cli.show import (
     client,
     if_missing_option,
     print_json,
+    print_result,
     progress_bar,
-    said,
     shown,
     size,
     table_of,
@@ -267,7 +267,7 @@ def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
     if not found:
         raise click.ClickException(f"no upload of {name} is under way")
     api.delete(path("uploads", found[0]["id"]))
-    said({"name": name, "state": "cancelled"}, f"{name}: its upload is given up", as_json)
+    print_result({"name": name, "state": "cancelled"}, f"{name}: its upload is given up", as_json)
 
 
 @image.command()
@@ -302,4 +302,4 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod image delete debian
     """
     client(ctx).delete(path_of("images", name))
-    said({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+    print_result({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)

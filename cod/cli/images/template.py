@@ -15,7 +15,7 @@ from cod.cli.show import (
     client,
     if_missing_option,
     print_json,
-    said,
+    print_result,
     shown,
     there_is,
     with_dry_run,
@@ -133,7 +133,9 @@ def retire(ctx: click.Context, name: str, as_json: bool) -> None:
       cod template retire physics/web@1
     """
     gone = client(ctx).delete(path_of("templates", name))["items"]
-    said(gone, "\n".join(f"{each['name']}@{each['revision']}: retired" for each in gone), as_json)
+    print_result(
+        gone, "\n".join(f"{each['name']}@{each['revision']}: retired" for each in gone), as_json
+    )
 
 
 def _text(file: Path) -> str:

@@ -11,8 +11,8 @@ from cod.cli.show import (
     created,
     if_missing_option,
     print_json,
+    print_result,
     print_rich,
-    said,
     shown,
     table,
     table_of,
@@ -104,7 +104,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod block delete rack1
     """
     client(ctx).delete(path("blocks", name))
-    said(None, f"{name}: deleted", as_json)
+    print_result(None, f"{name}: deleted", as_json)
 
 
 def _change(

@@ -16,8 +16,8 @@ from cod.cli.show import (
     client,
     confirm,
     print_json,
+    print_result,
     print_table,
-    said,
     with_json,
     yes_option,
 )
@@ -65,7 +65,9 @@ def add(
     """
     body = {"name": name, "macs": list(macs), **body_of(NodeView, asked)}
     value = client(ctx).post("/nodes", body)
-    said(value, f"{name} is expected. Power it on to have it boot from the network.", as_json)
+    print_result(
+        value, f"{name} is expected. Power it on to have it boot from the network.", as_json
+    )
 
 
 @click.command()
@@ -84,7 +86,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool)
     confirm(lambda: f"Delete {', '.join(found)}?", yes)
     for name in found:
         api.delete(path("nodes", name))
-    said({"deleted": found}, f"Deleted {', '.join(found)}.", as_json)
+    print_result({"deleted": found}, f"Deleted {', '.join(found)}.", as_json)
 
 
 @click.command("import")

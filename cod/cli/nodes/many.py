@@ -153,7 +153,7 @@ def act(
     api = client(ctx)
     body |= {"names": list(nodes.names), "where": nodes.where}
     if dry_run:
-        _told(ctx, api.post("/nodes/actions/check", body)["items"], as_json, "would be ")
+        _print_outcomes(ctx, api.post("/nodes/actions/check", body)["items"], as_json, "would be ")
         return
 
     def question() -> str:
@@ -162,7 +162,7 @@ def act(
         return _question(items, how)
 
     confirm(question, yes)
-    _told(ctx, api.post("/nodes/actions", body)["items"], as_json)
+    _print_outcomes(ctx, api.post("/nodes/actions", body)["items"], as_json)
 
 
 def _question(items: list[Any], how: NodeActing) -> str:
@@ -187,7 +187,7 @@ def _question(items: list[Any], how: NodeActing) -> str:
     return f"{how.verb} {counted(len(doable), 'node')}: {first}{more}{refused}?{stops}"
 
 
-def _told(ctx: click.Context, items: list[Any], as_json: bool, would: str = "") -> None:
+def _print_outcomes(ctx: click.Context, items: list[Any], as_json: bool, would: str = "") -> None:
     """Print what became of each node, and fail where one was refused."""
     refused = [item for item in items if item["outcome"] == "refused"]
     if len(items) == 1 and refused and not would:

@@ -42,8 +42,8 @@ from cod.cli.show import (
     newest_option,
     node_word,
     print_json,
+    print_result,
     print_table,
-    said,
     shown,
     size,
     table,
@@ -421,7 +421,7 @@ def moved(
         raise click.UsageError("--also is of one node, and has no --dry-run")
     api = client(ctx)
     value = api.post(path("nodes", name_of(api, nodes.lone), "moved"), {"also": also})
-    said([value], f"{value['name']}: {node_word(value['state'])}", as_json)
+    print_result([value], f"{value['name']}: {node_word(value['state'])}", as_json)
 
 
 @node.command()

@@ -9,7 +9,7 @@ import click
 
 from cod.cli.nodes.many import name_of
 from cod.cli.record_fields import Show, facts, fields_table, lists
-from cod.cli.show import client, said, shown, table, when, with_json
+from cod.cli.show import client, print_result, shown, table, when, with_json
 from cod.client import path
 from cod.model.switches import SwitchPortView, SwitchView
 
@@ -167,7 +167,7 @@ def unset(ctx: click.Context, node: str, as_json: bool) -> None:
     api = client(ctx)
     node = name_of(api, node)
     api.delete(path("nodes", node, "port"))
-    said({"node": node, "state": "forgotten"}, f"{node}: its ports are forgotten", as_json)
+    print_result({"node": node, "state": "forgotten"}, f"{node}: its ports are forgotten", as_json)
 
 
 @port.command()

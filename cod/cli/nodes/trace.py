@@ -17,8 +17,8 @@ from cod.cli.show import (
     client,
     node_word,
     print_json,
+    print_result,
     print_rich,
-    said,
     table,
     when,
     with_table,
@@ -106,7 +106,7 @@ def _send(url: str, found: Iterable[tuple[str, list[Moves]]], as_json: bool) -> 
             printable(f"{error} ({counted(sent, 'way')} sent before)")
         ) from None
     about = f"{counted(sent, 'way')} of {counted(of, 'node')} sent to {url}"
-    said({"nodes": of, "ways": sent}, about, as_json)
+    print_result({"nodes": of, "ways": sent}, about, as_json)
 
 
 def recent(moves: Iterable[Mapping[str, Any]], since: float) -> Moves:

@@ -20,8 +20,8 @@ from cod.cli.show import (
     client,
     node_word,
     print_json,
+    print_result,
     print_table,
-    said,
     shown,
     with_dry_run,
     with_json,
@@ -151,7 +151,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod type delete type7
     """
     client(ctx).delete(path("types", name))
-    said(None, f"{name}: deleted", as_json)
+    print_result(None, f"{name}: deleted", as_json)
 
 
 @type_.command()
@@ -168,7 +168,7 @@ def refresh(ctx: click.Context, as_json: bool) -> None:
     while after is not None:
         done = api.post("/types/refresh", {"after": after})
         looked, changed, after = looked + done["looked"], changed + done["changed"], done["next"]
-    said(
+    print_result(
         {"looked": looked, "changed": changed},
         f"{looked} nodes looked at, {changed} of another type now",
         as_json,

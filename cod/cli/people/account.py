@@ -17,7 +17,7 @@ from cod.cli.show import (
     newest_option,
     password_option,
     print_json,
-    said,
+    print_result,
     shown,
     size,
     table,
@@ -123,7 +123,7 @@ def remove_key(ctx: click.Context, number: int, user: str | None, as_json: bool)
       cod key remove 3
     """
     client(ctx).delete(_path(user, number))
-    said({"id": number, "state": "removed"}, f"key {number}: removed", as_json)
+    print_result({"id": number, "state": "removed"}, f"key {number}: removed", as_json)
 
 
 # ---------------------------------------------------------------- sessions
@@ -151,7 +151,7 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
     value = client(ctx).get("/me")
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
     rights = "administrator" if value["admin"] else groups or "no group"
-    said(
+    print_result(
         value,
         f"{value['name']}: {rights}" + ("" if value["writes"] else "; may only look"),
         as_json,
@@ -194,7 +194,7 @@ def start(
             raise
         # a second terminal, or the day after: the earlier token stays
         value = api.sign_in(token=time.strftime(f"{token}-%Y%m%d-%H%M%S"), **wanted)
-    said(value, value["token"], as_json)
+    print_result(value, value["token"], as_json)
 
 
 @session.command("list")
@@ -236,9 +236,9 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
         raise click.UsageError("say which session, or --all")
     if every:
         value = client(ctx).delete("/me/sessions")
-        return said(value, f"signed out of {counted(value['ended'], 'browser')}", as_json)
+        return print_result(value, f"signed out of {counted(value['ended'], 'browser')}", as_json)
     client(ctx).delete(path("me", "sessions", number or 0))
-    return said({"id": number, "state": "ended"}, f"session {number}: ended", as_json)
+    return print_result({"id": number, "state": "ended"}, f"session {number}: ended", as_json)
 
 
 # ---------------------------------------------------------------- the audit

@@ -17,7 +17,7 @@ from cod.cli.show import (
     if_missing_option,
     newest_option,
     print_json,
-    said,
+    print_result,
     shown,
     table,
     table_of,
@@ -245,7 +245,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod group delete physics
     """
     client(ctx).delete(path("groups", name))
-    said({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+    print_result({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
 
 
 @group.command("webhook-secret")

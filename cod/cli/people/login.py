@@ -16,7 +16,7 @@ import click
 
 from cod.cli.logins import Login, forget_login, keep_login, kept_login, login_file
 from cod.cli.nodes.many import name_of
-from cod.cli.show import SPAN, ask_password, client, said, there_is, when, with_json
+from cod.cli.show import SPAN, ask_password, client, print_result, there_is, when, with_json
 from cod.client import ApiError, Client, Unreachable, path
 
 PAGES = {
@@ -80,7 +80,7 @@ def login(ctx: click.Context, url: str, name: str | None, expires: float, as_jso
     keep_login(Login(server, token, title, ca_file, pin))
     value = {"server": server, "name": me["name"], "file": str(login_file()), "until": until}
     ends = "" if until is None else f" until {when(until)}"
-    said(value, f"{(me['user'] or me)['name']} is logged in at {server}{ends}", as_json)
+    print_result(value, f"{(me['user'] or me)['name']} is logged in at {server}{ends}", as_json)
 
 
 @click.command()
@@ -94,7 +94,7 @@ def logout(ctx: click.Context, as_json: bool) -> None:
     """
     revoked = _revoke(_before())
     forget_login()
-    said({"revoked": revoked}, "logged out" + ("; the token is revoked" * revoked), as_json)
+    print_result({"revoked": revoked}, "logged out" + ("; the token is revoked" * revoked), as_json)
 
 
 def _before() -> Login | None:
@@ -156,7 +156,7 @@ def open_(ctx: click.Context, thing: str | None, name: str | None, as_json: bool
         raise click.UsageError("name the server as browsers reach it: cod --server https://… open")
     url = api.server + _page(api, thing, name)
     browser = _has_browser() and webbrowser.open(url)
-    said({"url": url, "opened": browser}, url, as_json)
+    print_result({"url": url, "opened": browser}, url, as_json)
 
 
 def _page(api: Client, thing: str | None, name: str | None) -> str:

@@ -12,7 +12,7 @@ from cod.cli.show import (
     SPAN,
     client,
     password_option,
-    said,
+    print_result,
     shown,
     table,
     table_of,
@@ -138,7 +138,7 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
         if value["nodes"]
         else ""
     )
-    said({**value, "state": "removed"}, f"{user}: not in {group} any more{still}", as_json)
+    print_result({**value, "state": "removed"}, f"{user}: not in {group} any more{still}", as_json)
 
 
 @member.command()
@@ -261,7 +261,7 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
       cod invite revoke 17
     """
     client(ctx).delete(path("invitations", number))
-    said({"id": number, "state": "revoked"}, f"link {number}: revoked", as_json)
+    print_result({"id": number, "state": "revoked"}, f"link {number}: revoked", as_json)
 
 
 @invite.command()
@@ -286,4 +286,4 @@ def accept(
         "password": password,
     }
     value = client(ctx).post("/invitations/accept", body)
-    said(value, f"{value['user']}: you can sign in now", as_json)
+    print_result(value, f"{value['user']}: you can sign in now", as_json)

@@ -14,7 +14,7 @@ from cod.cli.show import (
     client,
     created,
     if_missing_option,
-    said,
+    print_result,
     shown,
     table,
     with_dry_run,
@@ -198,7 +198,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod user delete ann
     """
     client(ctx).delete(path("users", name))
-    said({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+    print_result({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
 
 
 @user.command("password-link")
@@ -237,7 +237,7 @@ def sign_out(ctx: click.Context, name: str, as_json: bool) -> None:
       cod user sign-out ann
     """
     value = client(ctx).delete(path("users", name, "sessions"))
-    said(value, f"{name}: signed out of {value['ended']} browsers", as_json)
+    print_result(value, f"{name}: signed out of {value['ended']} browsers", as_json)
 
 
 user.add_command(invite, "invite")

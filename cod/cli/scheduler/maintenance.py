@@ -12,7 +12,7 @@ from cod.cli.show import (
     Moment,
     client,
     confirm,
-    said,
+    print_result,
     shown,
     table_of,
     watched,
@@ -253,4 +253,4 @@ def end(ctx: click.Context, id: int, yes: bool, as_json: bool) -> None:
     confirm(lambda: f"End maintenance {id}?", yes)
     value = client(ctx).delete(path("maintenance", str(id)))
     what = "cancelled" if value["state"] == "cancelled" else "ended; its nodes come back"
-    said(value, f"{id}: {what}", as_json)
+    print_result(value, f"{id}: {what}", as_json)

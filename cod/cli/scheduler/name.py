@@ -8,7 +8,7 @@ import click
 
 from cod.cli.show import (
     client,
-    said,
+    print_result,
     shown,
     table_of,
     with_dry_run,
@@ -86,7 +86,7 @@ def remove(ctx: click.Context, label: str, vcluster: str, as_json: bool) -> None
       cod name remove www --vcluster web
     """
     client(ctx).delete(path("vclusters", vcluster, "names", label))
-    said(
+    print_result(
         {"vcluster": vcluster, "name": label, "state": "removed"},
         f"{label}: removed from {vcluster}",
         as_json,

@@ -12,7 +12,7 @@ import click
 from cod.cli.show import (
     client,
     confirm,
-    said,
+    print_result,
     shown,
     table_of,
     watched,
@@ -147,4 +147,4 @@ def end(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """
     confirm(lambda: f"End series {name}?", yes)
     value = client(ctx).delete(path("series", name))
-    said(value, f"{name}: ended; clusters that are reserved stay", as_json)
+    print_result(value, f"{name}: ended; clusters that are reserved stay", as_json)

@@ -18,7 +18,7 @@ from cod.cli.show import (
     machine_states,
     newest_option,
     print_json,
-    said,
+    print_result,
     shown,
     when,
     with_dry_run,
@@ -219,7 +219,7 @@ def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
     Example:
       cod request withdraw 12
     """
-    said(client(ctx).delete(path("requests", number)), f"{number}: withdrawn", as_json)
+    print_result(client(ctx).delete(path("requests", number)), f"{number}: withdrawn", as_json)
 
 
 @request.command()
@@ -236,7 +236,7 @@ def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
     api, where = client(ctx), path("requests", number, "watch")
     value = api.delete(where) if off else api.call("PUT", where)
     sentence = "you get no e-mail" if off else "you get an e-mail when it is decided"
-    said(value, f"{number}: {sentence}", as_json)
+    print_result(value, f"{number}: {sentence}", as_json)
 
 
 @request.command()
@@ -259,7 +259,7 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_
     """
     body = {"count": count, "spread": spread}
     reply = client(ctx).post(path("requests", number, "change"), body)
-    said(reply, f"{number}: changed to request {reply['id']}", as_json)
+    print_result(reply, f"{number}: changed to request {reply['id']}", as_json)
 
 
 @request.command()
@@ -277,7 +277,7 @@ def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None
       cod request retry 12 --template debian@4
     """
     reply = client(ctx).post(path("requests", number, "retry"), {"template": template})
-    said(reply, f"{number}: tried again", as_json)
+    print_result(reply, f"{number}: tried again", as_json)
 
 
 @request.command()

@@ -27,7 +27,7 @@ from cod.cli.show import (
     if_missing_option,
     machine_states,
     print_json,
-    said,
+    print_result,
     shown,
     state_word,
     styled,
@@ -406,7 +406,7 @@ def rename(ctx: click.Context, name: str, new: str, as_json: bool) -> None:
       cod vcluster rename web shop
     """
     value = client(ctx).patch(path("vclusters", name), {"name": new})
-    said(value, f"{name} is called {value['name']} now", as_json)
+    print_result(value, f"{name} is called {value['name']} now", as_json)
 
 
 @vcluster.command()
@@ -422,7 +422,7 @@ def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
       cod vcluster extend web 7d
     """
     value = client(ctx).post(path("vclusters", name, "extend"), {"lease": lease})
-    said(value, f"{name}: until {when(value['expires_at'])}", as_json)
+    print_result(value, f"{name}: until {when(value['expires_at'])}", as_json)
 
 
 @vcluster.command()
@@ -491,7 +491,7 @@ def delete(
     if wait:
         wait_until_gone(api, name, timeout, quiet=as_json)
         value |= {"state": "ended", "nodes": []}
-    said(value, f"{name}: {state_word(value['state'])}", as_json)
+    print_result(value, f"{name}: {state_word(value['state'])}", as_json)
 
 
 def _all_active(value: Any) -> bool:

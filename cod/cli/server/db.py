@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cod.cli.server.local import database, local_user, run
-from cod.cli.show import print_json, print_table, said, shown, table_of, when, with_json
+from cod.cli.show import print_json, print_result, print_table, shown, table_of, when, with_json
 from cod.client import SITE_FILE
 from cod.states import StoryVerdict
 
@@ -76,7 +76,7 @@ def upgrade(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
             )
         revision = schema.upgrade(engine)
         in_transaction(engine, groups.ensure, groups.SITE, time.time())
-    said({"schema": revision}, f"schema {revision}", as_json)
+    print_result({"schema": revision}, f"schema {revision}", as_json)
 
 
 def _plan(found: dict[str, Any]) -> Any:
@@ -118,7 +118,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 
     with database(ctx) as engine:
         revision = schema.current(engine)
-    said({"schema": revision, "good": True}, f"schema {revision}: good", as_json)
+    print_result({"schema": revision, "good": True}, f"schema {revision}: good", as_json)
 
 
 @db.command()
@@ -146,7 +146,7 @@ def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
         held = run(ctx, flows.end, now)
     else:
         held = run(ctx, flows.show)
-    said(
+    print_result(
         _hold_json(held)
         | {"silent": held.names(StoryVerdict.SILENT), "differs": held.names(StoryVerdict.DIFFERS)},
         _sentence(held),
@@ -242,7 +242,7 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
 
     with database(ctx) as engine:
         rows = write(engine, file)
-    said({"file": str(file), "rows": rows}, f"{file}: {rows} rows", as_json)
+    print_result({"file": str(file), "rows": rows}, f"{file}: {rows} rows", as_json)
 
 
 @db.command()
@@ -267,4 +267,4 @@ def restore(ctx: click.Context, file: Path, replace: bool, no_hold: bool, as_jso
         except BadBackup as error:
             raise click.ClickException(str(error)) from None
     done = {"file": str(file), "rows": rows, "held": not no_hold}
-    said(done, f"{file}: {rows} rows" + ("" if no_hold else f"; {HELD}"), as_json)
+    print_result(done, f"{file}: {rows} rows" + ("" if no_hold else f"; {HELD}"), as_json)

@@ -10,7 +10,16 @@ from typing import Any
 import click
 
 from cod.cli.server.local import local_user, run
-from cod.cli.show import SPAN, client, print_json, print_table, said, when, with_json, with_table
+from cod.cli.show import (
+    SPAN,
+    client,
+    print_json,
+    print_result,
+    print_table,
+    when,
+    with_json,
+    with_table,
+)
 from cod.client import path
 
 mine_ = click.option(
@@ -86,7 +95,7 @@ def create(
             "lifetime": expires,
         }
         value = client(ctx).post("/me/tokens", body)
-        return said(value, value["token"], as_json)
+        return print_result(value, value["token"], as_json)
     from cod.flows.people import tokens
 
     made = f"cod_{secrets.token_urlsafe(32)}"
@@ -100,7 +109,7 @@ def create(
         time.time(),
         local_user(),
     )
-    return said({"name": name, "token": made}, made, as_json)
+    return print_result({"name": name, "token": made}, made, as_json)
 
 
 @token.command("list")
@@ -160,8 +169,8 @@ def revoke(ctx: click.Context, name: str, mine: bool, as_json: bool) -> None:
     """
     if mine:
         client(ctx).delete(path("me", "tokens", name))
-        return said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
+        return print_result({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
     from cod.flows.people import tokens
 
     run(ctx, tokens.revoke, name, time.time(), local_user())
-    return said({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
+    return print_result({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from cod.cli.show import said, shown, with_json
+from cod.cli.show import print_result, shown, with_json
 from cod.client import SITE_FILE
 
 FLAVOURS = ("lab", "generic")
@@ -52,7 +52,7 @@ def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
     except (load.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
     folder = settings.boot / "trampoline"
-    said(
+    print_result(
         {"flavour": flavour, "folder": str(folder)},
         f"{folder}: machines boot this from now on",
         as_json,
@@ -79,10 +79,10 @@ def show(ctx: click.Context, as_json: bool) -> None:
         ) from None
     except (load.ConfigError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    shown(facts, _told, as_json)
+    shown(facts, _summary, as_json)
 
 
-def _told(facts: dict[str, Any]) -> str:
+def _summary(facts: dict[str, Any]) -> str:
     carried = facts.get("firmware", {})
     lines = [
         (

@@ -15,8 +15,8 @@ from cod.cli.show import (
     ago,
     client,
     print_json,
+    print_result,
     print_rich,
-    said,
     shown,
     table_of,
     when,
@@ -101,7 +101,7 @@ def enroll(
     enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), body)
     if inside:
         value = {"vcluster": vcluster, "head": enrolled["head"], "primed": enrolled["primed"]}
-        said(
+        print_result(
             value,
             f"{enrolled['head']} of {vcluster} finds configuration and invitation in its seed when"
             " it is primed"
@@ -243,7 +243,7 @@ def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
       cod vcm revoke batch
     """
     client(ctx).delete(path("vclusters", vcluster, "vcm"))
-    said(
+    print_result(
         {"vcluster": vcluster, "revoked": True},
         f"nobody speaks for vcluster {vcluster} any more",
         as_json,

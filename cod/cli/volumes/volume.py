@@ -15,7 +15,7 @@ from cod.cli.show import (
     client,
     created,
     if_missing_option,
-    said,
+    print_result,
     shown,
     size,
     table,
@@ -280,7 +280,9 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     if not yes:
         click.confirm(f"Delete volume {name} and all its data?", abort=True, err=True)
     value = client(ctx).delete(path("volumes", name))
-    said(value, f"{name}: deleted; it can be restored until {when(value['purge_at'])}", as_json)
+    print_result(
+        value, f"{name}: deleted; it can be restored until {when(value['purge_at'])}", as_json
+    )
 
 
 @volume.command()
@@ -330,7 +332,7 @@ def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     if not yes:
         click.confirm(f"Forget volume {name}? Its exports are not withdrawn", abort=True, err=True)
     value = client(ctx).post(path("volumes", name, "forget"), {})
-    said(value, f"{name}: forgotten", as_json)
+    print_result(value, f"{name}: forgotten", as_json)
 
 
 @volume.command()

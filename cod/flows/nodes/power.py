@@ -218,7 +218,7 @@ def failed(
     action = task.action
     node = nodes.get(tx, action.node_id, lock=True)
     current = node if node is not None and node.generation == action.generation else None
-    trouble = f"{TROUBLE}{policy.told(error, task.address)}"
+    trouble = f"{TROUBLE}{policy.without_address(error, task.address)}"
     elapsed = now - action.wished_at
     if silent and current is not None and _may_wait(current, action):
         pause = policy.retry_silent(action.attempts, elapsed)

@@ -185,7 +185,7 @@ class LabHosts:
         """Make all hosts and the site, and start them. Raises `Refused`."""
         for name in self.databases:
             _plug(self._lab, name)
-        with _told():
+        with _refusing_bad_start():
             if self._cluster is not None:
                 self._cluster.found()
             for database in self.databases.values() if self._cluster is None else ():
@@ -237,7 +237,7 @@ class LabHosts:
                 server.start()
                 server.wait()
         database = self.databases.get(name)
-        with _told():
+        with _refusing_bad_start():
             if isinstance(database, GaleraNode) and self._cluster is not None:
                 if self._quorum(self._cluster):
                     self._cluster.start(database)
@@ -284,7 +284,7 @@ def check(spec: LabSpec) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _refusing_bad_start() -> Iterator[None]:
     """Tell what keeps a database from starting: `Refused`."""
     try:
         yield

@@ -89,11 +89,14 @@ class SmtpSession:
             ) from None
         except smtplib.SMTPDataError as error:
             raise DeliveryError(
-                f"the mail server refused the mail: {_said(error)}", lasting=_final(error.smtp_code)
+                f"the mail server refused the mail: {_smtp_reply(error)}",
+                lasting=_final(error.smtp_code),
             ) from None
         except smtplib.SMTPResponseException as error:
             # greeting, sign-in, sender: no other mail would fare better
-            raise DeliveryError(f"the mail server refused: {_said(error)}", dead=True) from None
+            raise DeliveryError(
+                f"the mail server refused: {_smtp_reply(error)}", dead=True
+            ) from None
         except (OSError, ValueError, secretfile.Unreadable) as error:
             # SMTPException and SSLError are OSErrors
             what = f"no end within {ATTEMPT:.0f} s" if self.late else brief(error)
@@ -171,7 +174,7 @@ def _final(code: int) -> bool:
     return 500 <= code <= 599
 
 
-def _said(error: smtplib.SMTPResponseException) -> str:
+def _smtp_reply(error: smtplib.SMTPResponseException) -> str:
     return f"{error.smtp_code} {brief(error.smtp_error)}"
 
 

@@ -55,7 +55,7 @@ def needs_nonce(node: Node, accounts: Iterable[Account]) -> bool:
     return node.state not in UNAPPROVED and hands_nonce(accounts, node.power_account)
 
 
-def told(error: str, address: str) -> str:
+def without_address(error: str, address: str) -> str:
     """Return an error of a driver, fit for the node's holders: without where its switch is.
     Administrators find all of it with the node's wishes."""
     rest = address.partition("://")[2] or address

@@ -24,13 +24,13 @@ def times(windows: Sequence[MaintenanceWindow], policy: Policy) -> dict[int, Win
         one.bit: WindowTimes(
             -math.inf if one.drain or one.begins_at is None else one.begins_at - policy.drain_grace,
             math.inf if one.ends_at is None else one.ends_at,
-            said(one),
+            obstacle(one),
         )
         for one in windows
     }
 
 
-def said(window: MaintenanceWindow) -> str:
+def obstacle(window: MaintenanceWindow) -> str:
     """Say what keeps a request from nodes of a window: 'maintenance of @r12 begins 2026-12-14 08:00
     UTC (power feed), before its lease would end'."""
     if window.drain or window.begins_at is None:

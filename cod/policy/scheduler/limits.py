@@ -134,7 +134,7 @@ class GroupLimits:
                     > entitlement.type_limits[type_id]
                 ]
             )
-            if full and full >= _there(fit):
+            if full and full >= _existing_types(fit):
                 return None
             fits.append(self._without(fit, full) if full else fit)
             for type_id in limited - full:
@@ -234,10 +234,10 @@ class GroupLimits:
     def why_not(self, want: Want, feasibility: Feasibility, start: float, end: float) -> str:
         """Say which limit stands against a reservation that `ahead` has nothing for, in numbers."""
         request, entitlement = want.request, self._of(want.request)
-        matching = {one for fit in want.fits for one in _there(fit)}
+        matching = {one for fit in want.fits for one in _existing_types(fit)}
         wanted: Counter[int] = Counter({ALL: size(request)})
         for one, fit in zip(request.tuples, want.fits, strict=True):
-            for type_id in _there(fit):
+            for type_id in _existing_types(fit):
                 wanted[type_id] += one.count
         limits = {ALL: entitlement.limit} | {
             one: entitlement.type_limits.get(one) for one in sorted(matching)
@@ -279,7 +279,8 @@ class GroupLimits:
             )
         for one, fit in zip(request.tuples, want.fits, strict=True):
             limits = {
-                type_id: entitlement.type_limits.get(type_id, 2**62) for type_id in _there(fit)
+                type_id: entitlement.type_limits.get(type_id, 2**62)
+                for type_id in _existing_types(fit)
             }
             if limits and max(limits.values()) < one.count:
                 names = " or ".join(
@@ -305,7 +306,8 @@ class GroupLimits:
             )
         else:
             full = sorted(
-                {one for fit in want.fits for one in _there(fit)} & entitlement.type_limits.keys()
+                {one for fit in want.fits for one in _existing_types(fit)}
+                & entitlement.type_limits.keys()
             )
             why = (
                 "its group may hold "
@@ -322,6 +324,6 @@ def _peak(levels: Iterable[Counter[int]], key: int) -> int:
     return max([level[key] for level in levels])
 
 
-def _there(fit: Fit) -> set[int]:
+def _existing_types(fit: Fit) -> set[int]:
     """Return the types of a fit that the site has nodes of."""
     return {type_id for type_id, count in fit.site_of.items() if count}

@@ -122,7 +122,7 @@ def at_once(
     return tuple(found)
 
 
-def said(one: Remedy) -> str:
+def offer(one: Remedy) -> str:
     """Return what would be possible: '38 nodes of several types and blocks'."""
     return nodes(one.count) + (" of several types and blocks" if one.spread else "")
 

@@ -63,7 +63,7 @@ def run(
         ) from None
 
 
-def said(done: subprocess.CompletedProcess[bytes]) -> str:
+def failure(done: subprocess.CompletedProcess[bytes]) -> str:
     """Return what a command that has failed said, or its status."""
     text = (done.stderr or done.stdout).decode(errors="replace").strip()
     return text or f"exit status {done.returncode}"
@@ -103,4 +103,4 @@ def run_own(command: str, fields: Mapping[str, str], seconds: float) -> None:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CommandFailed(f"{' '.join(words)}: {error}") from None
     if done.returncode:
-        raise CommandFailed(f"{' '.join(words)}: {said(done)}")
+        raise CommandFailed(f"{' '.join(words)}: {failure(done)}")

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cod.vcm.batch.commands import CommandFailed, run, said
+from cod.vcm.batch.commands import CommandFailed, failure, run
 from cod.vcm.gridengine.view import View, offered, read
 
 
@@ -173,12 +173,12 @@ class GridEngine:
         done = self._run(command)
         text = (done.stdout + done.stderr).decode(errors="replace")
         if not re.search(meaning, text, re.IGNORECASE) and not (any_status and done.returncode):
-            raise CommandFailed(f"{' '.join(command)}: {said(done)}")
+            raise CommandFailed(f"{' '.join(command)}: {failure(done)}")
 
     def _output(self, *command: str, nothing_is_fine: bool = False) -> bytes:
         done = self._run(command)
         if done.returncode and not nothing_is_fine:
-            raise CommandFailed(f"{' '.join(command)}: {said(done)}")
+            raise CommandFailed(f"{' '.join(command)}: {failure(done)}")
         return done.stdout if not done.returncode else b""
 
     def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[bytes]:

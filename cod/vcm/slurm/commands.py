@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf
 
-from cod.vcm.batch.commands import CommandFailed, NotUnderstood, run, said
+from cod.vcm.batch.commands import CommandFailed, NotUnderstood, failure, run
 from cod.vcm.pool import NotYet
 from cod.vcm.slurm.layouts.choice import choose
 from cod.vcm.slurm.layouts.document import SILENT, Layout
@@ -306,7 +306,7 @@ def _utc(seconds: float) -> str:
 
 def _failed(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> CommandFailed:
     """Return what a command's failure means."""
-    text = said(ended)
+    text = failure(ended)
     if re.search(NOBODY, text):
         return CommandFailed(f"{SILENT} ({' '.join(command)})")
     return CommandFailed(f"{' '.join(command)}: {text}")

@@ -89,7 +89,7 @@ class Hub:
         stream."""
         return max(PERIOD, len(self.streams) / MANY)
 
-    def told(self, groups: Groups) -> float:
+    def last_change(self, groups: Groups) -> float:
         """Return when something was last told to those who see these groups (None: all), on the
         reactor's clock; when the loop began, where nothing was. Progress does not count."""
         of = (None,) if groups is None else groups

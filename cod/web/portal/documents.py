@@ -51,7 +51,7 @@ def described(template: Template, images: Mapping[str, str] = MappingProxyType({
     )
 
 
-def said(names: Iterable[str]) -> dict[str, str]:
+def form_names(names: Iterable[str]) -> dict[str, str]:
     """Return how a form says each of these full names of images or templates, so that a group's own
     of the same name is not meant in place of the site's: 'site/debian' where 'physics/debian' is in
     sight, too."""

@@ -26,7 +26,6 @@ __all__ = [
     "percent",
     "phase",
     "remedy",
-    "said",
     "size",
     "typed",
     "when",
@@ -168,7 +167,7 @@ _TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the 
 _SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images and volumes
 
 
-def said(name: str, value: Any, *, in_bytes: bool = False) -> str:
+def audit_value(name: str, value: Any, *, in_bytes: bool = False) -> str:
     """Return a value of the audit, by what it is called: times as times, lengths of time and bytes
     in people's units."""
     if value is None or isinstance(value, str):
@@ -182,10 +181,10 @@ def said(name: str, value: Any, *, in_bytes: bool = False) -> str:
             return size(value)
     if isinstance(value, dict):
         return ", ".join(
-            f"{each} {said(each, one, in_bytes=in_bytes)}" for each, one in value.items()
+            f"{each} {audit_value(each, one, in_bytes=in_bytes)}" for each, one in value.items()
         )
     if isinstance(value, list) and any(isinstance(one, dict) for one in value):
-        return "; ".join(said(name, one, in_bytes=in_bytes) for one in value)
+        return "; ".join(audit_value(name, one, in_bytes=in_bytes) for one in value)
     return json.dumps(value, ensure_ascii=False)
 
 

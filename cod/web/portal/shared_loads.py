@@ -81,7 +81,7 @@ class SharedLoads:
         self._loads = {}
 
     def _is_stale(self, load: _Load, who: Who, heard: int) -> bool:
-        changed_at = self._context.hub.told(who.groups)
+        changed_at = self._context.hub.last_change(who.groups)
         return load.began < changed_at or load.values.get("last_event", 0) < heard
 
     def _serves(self, load: _Load, who: Who, heard: int) -> bool:

@@ -140,7 +140,7 @@ def fields_of(text: str) -> Fields | None:
         root = ElementTree.fromstring(text)
     except (xmldoc.BadDocument, ElementTree.ParseError):
         return None
-    found = Fields({name: [value] for name, value in _told(root) if value})
+    found = Fields({name: [value] for name, value in _values(root) if value})
     return found if _shape(root) == _shape(ElementTree.fromstring(document(found))) else None
 
 
@@ -168,7 +168,7 @@ _PLAIN = {("cache", "no"), ("verify", "no"), ("by", "dhcp"), ("secret", "no")}
 _UNSAID = (("boot", {"mode": "disk"}), ("ready", {"by": "dhcp"}))
 
 
-def _told(root: Element) -> Iterator[tuple[str, str]]:
+def _values(root: Element) -> Iterator[tuple[str, str]]:
     yield "name", root.get("name", "")
     yield "description", root.findtext("description", "").strip()
     for flag in ("cache", "verify"):

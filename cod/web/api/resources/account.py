@@ -36,7 +36,7 @@ from cod.web.api.resources.people import (
     SessionsEnded,
     UserReply,
     by_act,
-    said,
+    given_fields,
 )
 from cod.web.api.routes import (
     ADMINS,
@@ -249,7 +249,9 @@ ME = (
         "PATCH /me",
         ANYBODY,
         "Change your name or address",
-        lambda a: lambda tx: Myself.of_who(a.who, *people.set_profile(tx, a.who, said(a.body))),
+        lambda a: (
+            lambda tx: Myself.of_who(a.who, *people.set_profile(tx, a.who, given_fields(a.body)))
+        ),
         reply=as_it_is(Myself),
         body=ProfilePatch,
         action="profile change",

@@ -171,7 +171,7 @@ def _reached(ask: Call[Names, LinkBody]) -> str:
     return f"https://{ask.host}"
 
 
-def told(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
+def invited(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
     """Return the link, sent by mail where that is wanted. Runs in a thread."""
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
@@ -234,7 +234,7 @@ INVITATIONS = (
         lambda a: linked(
             partial(invitations.invite, email=a.body.email, lifetime=a.body.lifetime), a
         ),
-        reply=Worked(Invited, told),
+        reply=Worked(Invited, invited),
         body=SiteInvite,
         status=201,
         secret=True,
@@ -254,7 +254,7 @@ INVITATIONS = (
             ),
             a,
         ),
-        reply=Worked(Invited, told),
+        reply=Worked(Invited, invited),
         body=Invite,
         status=201,
         secret=True,
@@ -274,7 +274,7 @@ INVITATIONS = (
         lambda a: linked(
             partial(invitations.renew, user=a.names.name, lifetime=a.body.lifetime), a
         ),
-        reply=Worked(Invited, told),
+        reply=Worked(Invited, invited),
         body=Renew,
         status=201,
         secret=True,

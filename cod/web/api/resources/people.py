@@ -28,7 +28,7 @@ from cod.web.api.models import (
     ReplyOf,
     UserName,
 )
-from cod.web.api.resources.invitations import Invited, LinkBody, linked, told
+from cod.web.api.resources.invitations import Invited, LinkBody, invited, linked
 from cod.web.api.routes import (
     ADMINS,
     ANYBODY,
@@ -239,7 +239,7 @@ def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
     return add
 
 
-def said(body: Body) -> dict[str, Any]:
+def given_fields(body: Body) -> dict[str, Any]:
     """Return the fields that a patch names and that are not null, with their values."""
     return {
         key: value
@@ -304,7 +304,7 @@ USERS = (
         ADMINS,
         "Create a user, and a link for setting a password",
         _added,
-        reply=Worked(Invited, told),
+        reply=Worked(Invited, invited),
         body=UserCreate,
         status=201,
         secret=True,
@@ -314,7 +314,9 @@ USERS = (
         "PATCH /users/{name}",
         ADMINS,
         "Change a user; disabling ends all sessions at once",
-        lambda a: partial(people.change, name=a.names.name, changes=said(a.body), now=a.now),
+        lambda a: partial(
+            people.change, name=a.names.name, changes=given_fields(a.body), now=a.now
+        ),
         reply=_IN_FULL,
         body=UserPatch,
     ),

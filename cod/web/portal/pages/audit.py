@@ -9,7 +9,7 @@ from typing import Any
 from cod.pool import Tx
 from cod.web.api.resources.account import AuditQuery, AuditReply, audited
 from cod.web.api.routes import Names
-from cod.web.portal.formatting import said
+from cod.web.portal.formatting import audit_value
 from cod.web.portal.page import Page, PageCall
 
 
@@ -22,7 +22,7 @@ def differences(row: AuditReply) -> list[tuple[str, str, str]]:
     """(what, before, after) of everything that the change has changed; '' for what was not
     there."""
     before, after = row.before or {}, row.after or {}
-    text = partial(said, in_bytes=row.action.startswith(("image", "upload", "volume")))
+    text = partial(audit_value, in_bytes=row.action.startswith(("image", "upload", "volume")))
     return [
         (name, text(name, before.get(name)), text(name, after.get(name)))
         for name in {**before, **after}

@@ -23,7 +23,7 @@ from cod.web.api.routes import ANYBODY, Call, Named, Names, see, seen
 from cod.web.http.errors import HttpProblem
 from cod.web.portal import attributes, templateform
 from cod.web.portal.answers import Answer, PageRequest
-from cod.web.portal.documents import described, said
+from cod.web.portal.documents import described, form_names
 from cod.web.portal.forms import Fields, Form
 from cod.web.portal.front import Portal
 from cod.web.portal.page import Page, PageCall, SessionAction, act, to
@@ -103,7 +103,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
     found = images.every(tx, groups=ask.who.groups)
     chosen = next((one for one in found if one.name == ask.query.image), None)
     usable = chosen is not None and chosen.state == "ready"
-    names = said(one.name for one in found)
+    names = form_names(one.name for one in found)
     whole = _named(found, "disk", names)
     offered = owners(tx, ask.who)
     owner = like.group_id if like else chosen.group_id if chosen else None
@@ -188,13 +188,13 @@ def _saved(ask: Call, reply: TemplateReply) -> str:
     return f"{reply.name} is saved as revision {reply.revision}."
 
 
-def _there(ask: Call, reply: TemplateReply) -> str:
+def _template_page(ask: Call, reply: TemplateReply) -> str:
     return f"/templates/{reply.name}"
 
 
 ACTIONS = (
-    act(AS_XML, "POST /templates", NEW, _saved, then=_there, body=_from_xml),
-    act(AS_FORM, "POST /templates", NEW, _saved, then=_there, body=_from_form),
+    act(AS_XML, "POST /templates", NEW, _saved, then=_template_page, body=_from_xml),
+    act(AS_FORM, "POST /templates", NEW, _saved, then=_template_page, body=_from_form),
     act("/templates/check", "POST", NEW, body=_from_xml, again=AS_XML),
     act("/templates/form/check", "POST /templates/check", NEW, body=_from_form, again=AS_FORM),
     SessionAction("/templates/as-xml", NEW, _to_xml),

@@ -40,7 +40,7 @@ from cod.web.api.resources.requests import RequestSubmit
 from cod.web.api.resources.vclusters import VclusterCreate, VclusterInFull
 from cod.web.api.routes import Call, Named, Names, use
 from cod.web.portal import attributes, formatting, forms
-from cod.web.portal.documents import described, said
+from cod.web.portal.documents import described, form_names
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import readers, settings_of
@@ -98,7 +98,7 @@ def node_choices(tx: Tx, ask: Call) -> dict[str, Any]:
     images = templates.image_names(tx, found)
     return {
         "templates": [described(one, images[one.id]) for one in found],
-        "said": said(one.name for one in found),
+        "said": form_names(one.name for one in found),
         "choices": attributes.choices(types.every(tx)),
     }
 
