@@ -146,6 +146,20 @@ def test_with_many_streams_what_happens_is_put_together(
     assert [each.nodes for each in requests] == [["n1", "n2"]] * 2
 
 
+def test_more_than_one_look_takes_is_looked_for_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "MANY", 1)
+    monkeypatch.setattr(events, "AT_ONCE", 3)
+    monkeypatch.setattr(event_texts, "OVERLAP", 1)
+    monkeypatch.setattr(views, "happened", _in_threes(views.happened))
+    requests = [site.follow()[1] for _ in range(2)]
+    site.clock.pump([0.5] * 4)  # looks that know of both
+    site.happens(*(f"n{n}" for n in range(1, 8)))
+    site.clock.pump([0.5] * 6)
+    assert [each.nodes for each in requests] == [[f"n{n}" for n in range(1, 8)]] * 2
+
+
 def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "AT_ONCE", 3)
     monkeypatch.setattr(event_texts, "OVERLAP", 1)

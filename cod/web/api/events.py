@@ -113,10 +113,11 @@ class Hub:
         return [progress(row) for row in self._progress.values()]
 
     async def _look(self) -> None:
-        self._loop.interval = self.period()
         rows, written, notices = await self.pool.read(
             views.happened, self._transitions.after(), self._notices.after()
         )
+        more = AT_ONCE in (len(rows), len(notices))
+        self._loop.interval = PERIOD if more else self.period()
         now = {row["node"]: row for row in written}
         events = events_of(
             [row for row in rows if self._transitions.is_new(row["id"])],
