@@ -35,7 +35,7 @@ class Hub:
     def apart(self) -> float:
         return self.between
 
-    def told(self, groups: frozenset[int] | None) -> float:
+    def last_change(self, groups: frozenset[int] | None) -> float:
         return max((self.at.get(each, 0.0) for each in (groups or (None,))), default=0.0)
 
 
