@@ -186,6 +186,9 @@ def test_blocks_over_the_api(served: Served) -> None:
     assert str(refused(put, {"nodes": ["n[2-"]})).startswith("names: at character 2")
     assert served.local.post("/blocks", {"name": "rack2"})
     assert served.local.post("/blocks/rack2/add", {"nodes": ["@rack1"]})["nodes"] == 2
+    assert served.local.post("/blocks/rack2/remove", {"nodes": ["n[2-2]*"]})["nodes"] == 1
+    assert served.local.post("/blocks/rack2/add", {"nodes": ["?[1-2]"]})["nodes"] == 2
+    assert str(refused(put, {"nodes": ["n*[ab]"]})).startswith("nodes: n*[ab]: expected numbers")
     outside = refused(served.local.post, "/blocks/rack1/remove", {"nodes": ["n[1-2]"]})
     assert str(outside) == "there is no node 'n1' in block rack1"
     assert served.local.post("/blocks/rack2/remove", {"nodes": ["n?"]})["nodes"] == 0

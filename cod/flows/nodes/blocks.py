@@ -4,13 +4,14 @@ says."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from xml.etree import ElementTree
 
 from cod.choices import NodeLabel
 from cod.core.nodes import selection
+from cod.filters.ranges import RangeFault, expanded
 from cod.model import BlockView, Effect, NewMachine, NewRack, Page, Refused, Result, Who
 from cod.model.names import natural_key
 from cod.policy.hardware import topology
@@ -177,7 +178,7 @@ def _nodes(
     found: dict[int, blocks.Member] = {}
     for text in wanted:
         if "*" in text or "?" in text:
-            named = [node.name for node in among if fnmatchcase(node.name, text)] or [text]
+            named = [name for pattern in _patterns(text) for name in _fitting(by_name, pattern)]
         else:
             named = [text] if text in by_name else _named(tx, text)
         for name in named:
@@ -185,6 +186,19 @@ def _nodes(
                 raise Refused("not_found", f"there is no node {name!r}{where}", "nodes")
             found[by_name[name].id] = by_name[name]
     return list(found.values())
+
+
+def _patterns(text: str) -> list[str]:
+    """Return the patterns that `text` stands for: brackets are ranges in a pattern, too."""
+    try:
+        return expanded(text, selection.MOST)
+    except RangeFault as fault:
+        raise Refused("invalid", f"{text}: {fault}", "nodes") from None
+
+
+def _fitting(names_: Iterable[str], pattern: str) -> list[str]:
+    """Return the names that fit the pattern; the pattern where none does: there is no such node."""
+    return [name for name in names_ if fnmatchcase(name, pattern)] or [pattern]
 
 
 def _named(tx: Tx, text: str) -> list[str]:

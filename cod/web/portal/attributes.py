@@ -73,7 +73,9 @@ def _values(attribute: _Attribute, types: Iterable[TypeView]) -> set[str]:
     was chosen. Like parts have a number ('nic 2/speed'), the attributes that one chooses by have
     none."""
     return {
-        spoken(path, value) if not _number(value) % SIZES["GiB"] else value
+        spoken(path, value)
+        if path == "memory/mib" and _number(value) % SIZES["GiB"] == 0
+        else value
         for view in types
         for path, value in view.facts
         if re.sub(r" \d+/", "/", path) == attribute.path and value

@@ -32,6 +32,7 @@ from cod.web.api.routes import Call, Named, NamedMember, Names
 
 Values = Mapping[str, Any]
 Things = dict[str, dict[str, Any]]
+MOST_NODES = 10_000  # of one block
 
 
 class MemberFields(Body):
@@ -45,15 +46,19 @@ class MemberFields(Body):
 class BlockFields(Body):
     """All nodes of a block."""
 
-    nodes: list[DnsLabel] | None = Field(default=None, max_length=10_000)
+    nodes: list[DnsLabel] | None = Field(default=None, max_length=MOST_NODES)
 
     @field_validator("nodes", mode="before")
     @classmethod
     def _ranges(cls, nodes: Any) -> Any:
         """Return the names that ranges stand for, in their place."""
-        if not isinstance(nodes, list) or not any("[" in str(each) for each in nodes):
+        if not isinstance(nodes, list):
             return nodes
-        return [name for each in nodes for name in expanded(str(each), 10_000)]
+        found: list[Any] = []
+        for each in nodes:
+            is_range = isinstance(each, str) and "[" in each
+            found += expanded(each, MOST_NODES - len(found)) if is_range else [each]
+        return found
 
 
 class TemplateFields(Body):
