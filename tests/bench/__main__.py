@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from tests.bench.arena import (
+    OUT,
     PLOTS,
     RESULTS,
     ROOT,
     between_marks,
     page,
     put_between_marks,
+    put_pages,
     python,
 )
 
@@ -65,9 +69,14 @@ def smoke(name: str) -> int:
     """Run a benchmark with the sizes and the command line of its smallest form; where it has none,
     the test that runs its parts. Return 0 if that went well."""
     bench = module(name)
-    if bench.SMOKE.test and not bench.SMOKE.sizes:
+    if bench.SMOKE.test:
         print(f"{name} has no small form: {bench.SMOKE.test} runs its parts", flush=True)
         return subprocess.run(python("pytest", "-q", bench.SMOKE.test), cwd=ROOT).returncode
+    if OUT == ROOT:  # the project's own pages and results are those of whole runs
+        with tempfile.TemporaryDirectory(prefix="cod-smoke-") as folder:
+            put_pages(Path(folder))
+            there = os.environ | {"COD_BENCH_OUT": folder}
+            return subprocess.run(python("tests.bench", "--smoke", name), env=there).returncode
     for path, size in bench.SMOKE.sizes.items():
         *owner, constant = path.split(".")
         place = getattr(bench, owner[0]) if owner else bench

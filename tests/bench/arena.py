@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import resource
+import shutil
 import signal
 import statistics
 import subprocess
@@ -44,6 +45,11 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 def page(name: str) -> Path:
     """Return the manual's page `name` below `OUT`. Raises `ValueError`."""
     return manual.page(name, OUT / "docs")
+
+
+def put_pages(folder: Path) -> None:
+    """Copy the manual to where a benchmark with that `COD_BENCH_OUT` changes it."""
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("decisions"))
 
 
 def marks(name: str, maker: str = "make bench") -> tuple[str, str]:
@@ -92,7 +98,7 @@ class Smoke:
             of the large ones
     words   its command line
     system  whether it needs root, namespaces or machines
-    slow    whether it boots machines
+    slow    whether it boots machines or takes a minute, and so runs by night
     needs   programs of its peers
     test    a test file that runs the benchmark's parts on a story of its own, in `make test`; it
             is run in place of a smallest form where even that would take minutes

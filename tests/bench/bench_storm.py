@@ -49,7 +49,9 @@ SMOKE = Smoke(
         "LARGE": 10,
         "LARGE_OVER": (2.0, 1.0),
     },
-    test="tests/system/test_lab_storm.py",
+    system=True,
+    slow=True,  # by day tests/system/test_lab_storm.py runs its parts
+    needs=("mariadbd",),
 )
 FIRST_ORDER = ("unknown", "known", "to be erased")  # fetch no whole files, and get an order
 
@@ -214,9 +216,10 @@ def main() -> None:
         maria = on_mariadb(Path(folder))
     found = measures("SQLite", lite) + measures("MariaDB", maria)
     storms = {
-        f"{MACHINES:,} within {OVER:g} s, SQLite, {which}": one for which, one in lite.items()
+        f"{MACHINES:,} within {OVER:g} s, {database}, {which}": one
+        for database, found_on in (("SQLite", lite), ("MariaDB", maria))
+        for which, one in found_on.items()
     }
-    storms |= {f"MariaDB, {which}": one for which, one in maria.items()}
     for over in LARGE_OVER:
         one = storm("--only", "unknown", machines=LARGE, over=over)["unknown"]
         found += large_measures(over, one, lite["unknown"])

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.__main__ import NAMES, module
-from tests.bench.arena import RESULTS, ROOT, Smoke, python
+from tests.bench.arena import RESULTS, ROOT, Smoke, put_pages, python
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # a process for each, and what they all import
@@ -46,7 +46,7 @@ def runs() -> list[object]:
 @pytest.mark.in_turn(10)  # each is a process that loads the program
 @pytest.mark.parametrize("name", runs())
 def test_the_smallest_form_yields_the_rows_that_it_promises(name: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("decisions"))
+    put_pages(tmp_path)
     done = subprocess.run(
         python("tests.bench", "--smoke", name),
         cwd=ROOT,
