@@ -35,6 +35,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, nodes
 from cod.store.nodes import power as power_rows
+from tests.contexts import flow_context
 from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
 
 READY = '<ready port="80"/></template>'
@@ -112,7 +113,7 @@ def test_a_connection_whose_server_is_dead_shows_nothing(lab: Lab, state: str) -
 def test_the_connection_from_before_an_ordered_power_cycle_does_not_count(lab: Lab) -> None:
     at_work(lab, "inactive")
     lab.tx.execute(update(t.nodes).values(power_address="x"))
-    power(lab.tx, name="node1", desired="cycle", site=lab.site, now=lab.now, actor="user:root")
+    power(lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1", desired="cycle")
     lab.now += 1
     send(lab, "DISCOVER", xid=7)
     assert lab.node(1).state == "trampoline"
@@ -371,7 +372,7 @@ def test_without_a_driver_a_boot_that_nobody_ordered_waits_for_an_administrator(
     send(lab, "DISCOVER", xid=7)
     peer = lab.boots(1)
     assert (lab.node(1).state, lab.order(1).action) == ("quarantined", "wait")
-    restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    restore(lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
     lab.now += 1
     lab.report(peer)
     assert lab.node(1).boot_unordered is False
@@ -459,7 +460,7 @@ def settled(lab: Lab) -> None:
     careful(lab)
     lab.machine(1, "registering", subnet="lab")
     send(lab, "DISCOVER", stage="trampoline", **HOME)
-    approve(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    approve(lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
     lab.tx.execute(update(t.nodes).values(state="off"))
 
 
@@ -501,7 +502,7 @@ def test_a_node_that_was_moved_boots_when_somebody_says_so(lab: Lab, word: str) 
     settled(lab)
     if word == "administrator":
         assert send(lab, "DISCOVER", 20, **ELSEWHERE) is None
-        moved(lab.tx, name="node1", site=lab.site, now=lab.now)
+        moved(lab.tx, flow_context(lab.site, lab.now), name="node1")
     else:
         lab.site = replace(lab.site, policy=replace(lab.site.policy, moves="follow"))
     assert send(lab, "DISCOVER", 21, **ELSEWHERE) is not None
@@ -530,7 +531,7 @@ def heard_at(lab: Lab) -> list[NodePlace]:
 
 
 def also(lab: Lab, place: int) -> None:
-    moved(lab.tx, name="node1", also=place, site=lab.site, now=lab.now)
+    moved(lab.tx, flow_context(lab.site, lab.now), name="node1", also=place)
 
 
 def test_a_second_card_or_relay_boots_once_it_is_approved_and_the_first_goes_on(lab: Lab) -> None:
@@ -545,7 +546,7 @@ def test_a_second_card_or_relay_boots_once_it_is_approved_and_the_first_goes_on(
         lab.report(lab.open(1, power="on"))
     assert lab.node(1).home_circuit == "0004"
     assert send(lab, "DISCOVER", 40, **HOME | {"circuit": "0010"}) is None
-    moved(lab.tx, name="node1", site=lab.site, now=lab.now)
+    moved(lab.tx, flow_context(lab.site, lab.now), name="node1")
     assert places_of(lab.tx, name="node1") == []
 
 
@@ -599,7 +600,7 @@ def test_a_second_port_by_lldp_is_one_of_its_places_once_it_is_approved(lab: Lab
     [place] = heard_at(lab)
     assert place.port == "leaf p2"
     also(lab, place.id)
-    restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:root")
+    restore(lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
     for port in ("p2", "p1", "p2"):
         lab.tx.execute(update(t.nodes).values(state="trampoline"))
         _reports(lab, lab.again(1), port)

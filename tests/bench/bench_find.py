@@ -26,6 +26,7 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes.blocks import ensure
 from tests.bench.arena import Measure, Smoke, write
 from tests.bench.pass_world import NOW, Size, fill
+from tests.contexts import flow_context
 from tests.mariadb import UNSYNCED, MariaDB
 
 NODES = 5000
@@ -137,7 +138,7 @@ def measured(engine: Engine, flow: Callable[[Tx], object], cpu: Clock, times: in
 
 def act(site: Site, tx: Tx, name: str, place: int) -> Result[Node]:
     """Take a node out of service."""
-    return nodes.quarantine(tx, name=name, reason="x", site=site, now=NOW, actor="ann")
+    return nodes.quarantine(tx, flow_context(site, NOW, "ann"), name=name, reason="x")
 
 
 def measures(kind: str, engine: Engine, cpu: Clock) -> list[Measure]:

@@ -22,6 +22,7 @@ from cod.store.backup import backup, restore
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters
+from tests.contexts import flow_context
 from tests.net.test_manager import House, create
 from tests.store.agentlab import Lab
 from tests.store.manager_world import arrive, furnish, in_tx, states
@@ -82,7 +83,8 @@ def test_a_node_granted_since_the_backup_runs_on_while_the_site_is_held(
     house.clock.advance(7200.0)
     again.seconds(3)
     assert (in_tx(engine, states), in_tx(engine, wishes)) == before, "each is held by itself"
-    in_tx(engine, hold.decide, [], ["node0"], site, house.clock.seconds(), "user:ann")
+    context = flow_context(site, house.clock.seconds(), "user:ann")
+    in_tx(engine, hold.decide, context, keep=[], erase=["node0"])
     again.seconds(1)
     assert in_tx(engine, wishes)[0] != before[1][0]
     assert in_tx(engine, wishes)[1] == before[1][1]
@@ -206,7 +208,7 @@ def test_a_disk_in_doubt_is_never_erased_by_itself(tx: Tx, site: Site, said: str
     hold.end(tx, lab.now)
     lab.tick(100_000.0)
     assert (lab.node(1).state, "wipe_ordered" in lab.events(1)) == ("quarantined", False)
-    hold.decide(tx, [], ["node1"], site, lab.now, "user:ann")
+    hold.decide(tx, flow_context(site, lab.now, "user:ann"), keep=[], erase=["node1"])
     assert verdicts(tx) == {}
     lab.boots(1)
     assert lab.order(1).action == "wipe"
@@ -216,8 +218,9 @@ def test_a_node_in_doubt_can_be_kept(tx: Tx, site: Site) -> None:
     lab = Lab(tx, site)
     lab.machine(1, "inactive")
     hold.start(tx, lab.now)
+    context = flow_context(site, lab.now, "user:ann")
     with pytest.raises(Refused, match="node1 is not held"):
-        hold.decide(tx, ["node1", "node1"], [], site, lab.now, "user:ann")
+        hold.decide(tx, context, keep=["node1", "node1"], erase=[])
     assert (lab.node(1).state, verdicts(tx)) == ("quarantined", {})
     hold.end(tx, lab.now)
     lab.boots(1)
@@ -359,7 +362,7 @@ def test_a_node_that_agrees_cannot_be_marked_for_erasure(tx: Tx, site: Site) -> 
     tells(lab, peer, 1, "blank")
     assert lab.node(1).state == "inactive"
     with pytest.raises(Refused, match="node1 is not held"):
-        hold.decide(tx, [], ["node1"], site, lab.now, "user:ann")
+        hold.decide(tx, flow_context(site, lab.now, "user:ann"), keep=[], erase=["node1"])
     assert lab.node(1).disk == "clean", "a free node is never dirty"
 
 

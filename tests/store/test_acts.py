@@ -212,11 +212,9 @@ def release_others(tx: Tx, site: Site, name: str) -> None:
         if node.id not in kept:
             node_flows.change(
                 tx,
+                flow_context(site, 1.0, "user:root"),
                 name=node.name,
                 changes={"block": "elsewhere"},
-                site=site,
-                now=1.0,
-                actor="user:root",
             )
     release(tx, site, name)
 
@@ -252,7 +250,7 @@ def shift(tx: Tx, site: Site, name: str) -> None:
     """An administrator puts all nodes into a block."""
     for node in nodes.every(tx):
         node_flows.change(
-            tx, name=node.name, changes={"block": "b1"}, site=site, now=1.0, actor="user:root"
+            tx, flow_context(site, 1.0, "user:root"), name=node.name, changes={"block": "b1"}
         )
 
 
@@ -363,7 +361,7 @@ def test_another_is_seized_in_the_place_of_one_that_broke(
     with engine.begin() as tx:
         chosen = [node for node in _of(tx, "loser8") if node.id in kept(tx)]
         node_flows.quarantine(
-            tx, name=chosen[0].name, reason="smoke", site=busy, now=NOW, actor=OWNER
+            tx, flow_context(busy, NOW, OWNER), name=chosen[0].name, reason="smoke"
         )
         check_world(tx)
     assert in_tx(engine, acts["seize by reclaim"].flow, claim=own, now=LATER).value == 2

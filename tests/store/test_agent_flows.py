@@ -25,6 +25,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, nodes, secrets, sessions
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
+from tests.contexts import flow_context
 from tests.store.agentlab import NOW, TEMPLATE, Lab, hardware, mac, uuid
 
 MOTION = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
@@ -451,7 +452,7 @@ def test_a_node_that_was_not_switched_on_is_set_aside_with_both_reasons(lab: Lab
     another."""
     lab.machine(1, "off")
     nodes_flows.power(
-        lab.tx, name="node1", desired="on", site=lab.site, now=lab.now, actor="user:root"
+        lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1", desired="on"
     )
     while lab.node(1).state == "trampoline":
         for task in power.claim(lab.tx, "s1", {"lab": 1}, lab.now, 75.0):
@@ -491,7 +492,7 @@ def test_an_agent_is_told_to_power_down_though_the_plug_would_do(lab: Lab) -> No
     lab.boots(1)
     assert lab.node(1).state == "inactive"
     nodes_flows.power(
-        lab.tx, name="node1", desired="off", site=lab.site, now=lab.now, actor="user:root"
+        lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1", desired="off"
     )
     ((_node, _epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert order.action == "off"

@@ -169,7 +169,7 @@ def test_an_administrator_who_has_looked_gives_the_group_its_tries_back(lab: Lab
         wanted(lab, revise(lab, turn), name=f"vc{turn}")
         hall.rest()
     for node in nodes.every(lab.tx, ["quarantined"]):
-        node_flows.restore(lab.tx, name=node.name, site=lab.site, now=lab.now, actor="user:root")
+        node_flows.restore(lab.tx, flow_context(lab.site, lab.now, "user:root"), name=node.name)
     hall.rest()
     assert hall.states() == ["inactive"] * 8
     wanted(lab, revise(lab, 4), name="vc4")

@@ -253,7 +253,7 @@ def test_a_node_that_is_set_aside_is_tested_no_more(lab: Lab) -> None:
     idle(lab)
     want(lab)
     node_flows.quarantine(
-        lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:ann"
+        lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="node1", reason="smoke"
     )
     assert (shown(lab).state, shown(lab).reason) == ("failed", "user:ann: smoke")
 
@@ -267,7 +267,7 @@ def test_new_machines_are_tested_when_they_are_approved(lab: Lab) -> None:
     lab.report(lab.open(1))
     assert lab.node(1).state == "burnin" if lab.site.policy.auto_approve else "registering"
     if not lab.site.policy.auto_approve:
-        node_flows.approve(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:ann")
+        node_flows.approve(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
     assert lab.node(1).state == "burnin"
     assert (shown(lab).cause, shown(lab).tests, shown(lab).seconds) == (
         "new machine",
@@ -288,9 +288,9 @@ def test_nodes_that_are_restored_are_wiped_and_tested(lab: Lab) -> None:
     rules(lab, after_trouble=True)
     idle(lab)
     node_flows.quarantine(
-        lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:ann"
+        lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="node1", reason="smoke"
     )
-    node_flows.restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="user:ann")
+    node_flows.restore(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
     peer = lab.boots(1)
     assert lab.order(1).action == "wipe"
     lab.done(peer, lab.order(1).id)

@@ -406,10 +406,10 @@ def test_a_node_that_is_set_aside_is_captured_no_more(lab: Lab, when: str) -> No
     if when == "running":
         lab.boots(1)
     node_flows.quarantine(
-        lab.tx, name="node1", reason="smoke", site=lab.site, now=lab.now, actor="user:bob"
+        lab.tx, flow_context(lab.site, lab.now, "user:bob"), name="node1", reason="smoke"
     )
     assert (show(lab).state, show(lab).reason) == ("failed", "user:bob: smoke")
-    node_flows.restore(lab.tx, name="node1", site=lab.site, now=lab.now, actor="x")
+    node_flows.restore(lab.tx, flow_context(lab.site, lab.now, "x"), name="node1")
     lab.boots(1)
     assert lab.node(1).state == "wipe"
 

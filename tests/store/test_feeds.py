@@ -120,7 +120,7 @@ def test_nodes_come_and_go(tx: Tx, site: Site, posted: Posted) -> None:
     gather(tx, 10.0)
     ((_, events),) = posted()
     assert [(one["vcluster"], one["left"]) for one in events if one["left"]] == [(None, "web")]
-    node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=11.0, actor="user:ann")
+    node_flows.quarantine(tx, flow_context(site, 11.0, "user:ann"), name="node1", reason="smoke")
     gather(tx, 20.0)
     assert "node1" not in json.dumps(posted())
 

@@ -299,11 +299,10 @@ def test_a_machine_that_never_reported_is_deleted_and_another_is_not(lab: Lab) -
 
 def test_an_expected_machine_can_be_switched_on_and_is_not_approved(lab: Lab) -> None:
     enter(lab, KnownMachine("r1-01", (mac(1),), power_driver="lab", power_address="x"))
-    how = {"name": "r1-01", "site": lab.site, "now": lab.now, "actor": "ann"}
-    node_flows.power(lab.tx, desired="on", **how)
+    node_flows.power(lab.tx, context(lab), name="r1-01", desired="on")
     assert named(lab, "r1-01").power_wanted == "on"
     with pytest.raises(Refused):
-        node_flows.approve(lab.tx, **how)
+        node_flows.approve(lab.tx, context(lab), name="r1-01")
 
 
 def test_expected_machines_are_outside_the_limit_of_new_ones(lab: Lab) -> None:
@@ -464,15 +463,14 @@ def test_one_machine_that_is_known_is_told_by_its_name(lab: Lab) -> None:
 
 
 def test_a_machine_that_never_reported_is_deleted_where_it_was_set_aside(lab: Lab) -> None:
-    how = {"site": lab.site, "now": lab.now, "actor": "ann"}
     for name, set_aside in (
-        ("a", lambda: node_flows.retire(lab.tx, name="a", **how)),
-        ("b", lambda: node_flows.quarantine(lab.tx, name="b", reason="smoke", **how)),
+        ("a", lambda: node_flows.retire(lab.tx, context(lab), name="a")),
+        ("b", lambda: node_flows.quarantine(lab.tx, context(lab), name="b", reason="smoke")),
     ):
         enter(lab, KnownMachine(name, (mac(ord(name)),)))
         set_aside()
         with pytest.raises(Refused, match="has never reported: delete it, and add it again"):
-            node_flows.restore(lab.tx, name=name, **how)
+            node_flows.restore(lab.tx, context(lab), name=name)
         inventory.remove(lab.tx, name=name)
     assert not lab.tx.scalars(select(t.nodes.c.id)).all()
 

@@ -53,11 +53,9 @@ def boots(lab: Lab, number: int) -> Peer:
 def keep(lab: Lab, number: int, *marks: str) -> Node:
     flow.change(
         lab.tx,
+        flow_context(lab.site, lab.now, "user:root"),
         name=lab.node(number).name,
         changes={"keep": marks},
-        site=lab.site,
-        now=lab.now,
-        actor="user:root",
     )
     return lab.node(number)
 
@@ -69,7 +67,7 @@ def test_marked_before_approval_a_disk_survives_wipe_prime_and_release(lab: Lab)
     assert lab.node(1).state == "registering"
     name = lab.node(1).name
     keep(lab, 1, "serial:B2")
-    flow.approve(lab.tx, name=name, site=lab.site, now=lab.now, actor="user:root")
+    flow.approve(lab.tx, flow_context(lab.site, lab.now, "user:root"), name=name)
     assert lab.node(1).state == "inactive"
     assert 'serial="B2"' in (lab.node(1).attributes or "")
     vcluster = lab.vcluster(lab.template())

@@ -158,7 +158,7 @@ def test_it_is_ready_once_all_its_nodes_have_been_active(tx: Tx, site: Site) -> 
     assert one(tx).ready_at is None
     boots(tx, site, "node1", 4.0)
     assert (one(tx).ready_at, told(tx)) == (4.0, ["ready"])
-    node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=5.0, actor=OWNER)
+    node_flows.quarantine(tx, flow_context(site, 5.0, OWNER), name="node1", reason="smoke")
     run_pass(tx, site, 6.0)
     boots(tx, site, "node2", 7.0)
     assert (one(tx).ready_at, told(tx).count("ready")) == (4.0, 1), "once is enough"

@@ -170,12 +170,12 @@ def test_nodes_stay_out_where_that_was_asked(tx: Tx, rules: Site) -> None:
 
 
 def test_what_administrators_decide_of_a_node_meanwhile_holds(tx: Tx, rules: Site) -> None:
-    said = {"site": rules, "actor": ADMIN}
-    node_flows.quarantine(tx, name="node0", reason="fan", now=NOW, **said)
+    node_flows.quarantine(tx, flow_context(rules, NOW, ADMIN), name="node0", reason="fan")
     ask(tx, rules)
     carry_on(tx, rules, BEGINS)
-    node_flows.restore(tx, name="node1", now=BEGINS + 1, **said)
-    node_flows.quarantine(tx, name="node1", reason="disk", now=BEGINS + 2, **said)
+    node_flows.restore(tx, flow_context(rules, BEGINS + 1, ADMIN), name="node1")
+    later = flow_context(rules, BEGINS + 2, ADMIN)
+    node_flows.quarantine(tx, later, name="node1", reason="disk")
     # the window runs, so a node that is restored by hand goes out again; this one has a reason
     carry_on(tx, rules, BEGINS + 3)
     carry_on(tx, rules, ENDS)

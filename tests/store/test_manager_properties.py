@@ -163,9 +163,9 @@ class World(RuleBasedStateMachine):
             "restore": node_flows.restore,
             "retire": node_flows.retire,
         }
-        reason = {"reason": "smoke"} if what in ("quarantine", "retire") else {}
+        reason = {"reason": "smoke"} if what == "quarantine" else {}
         arguments = reason if what in flows else {"desired": what}
-        self.do(flows.get(what, node_flows.power), name=name, site=SITE, actor=OWNER, **arguments)
+        self.ask(flows.get(what, node_flows.power), name=name, **arguments)
 
     # machines
 

@@ -359,7 +359,7 @@ def test_a_source_that_has_shrunk_keeps_its_last_node(tx: Tx, site: Site) -> Non
     furnish(tx, site)
     asked = move(tx, site, 4)
     for name in ("node0", "node1"):
-        node_flows.quarantine(tx, name=name, reason="smoke", site=site, now=105.0, actor=OWNER)
+        node_flows.quarantine(tx, flow_context(site, 105.0, OWNER), name=name, reason="smoke")
     rest(tx, site, DUE)
     request = requests.get(tx, asked.request.id)
     assert request is not None
@@ -377,12 +377,7 @@ def test_nodes_that_break_on_the_way_end_the_move(tx: Tx, site: Site) -> None:
     run_pass(tx, site, 100.0)
     kept = reservations.every(tx)[0].node_id
     node_flows.quarantine(
-        tx,
-        name=nodes.get(tx, kept).name,
-        reason="smoke",
-        site=site,
-        now=101.0,
-        actor=OWNER,
+        tx, flow_context(site, 101.0, OWNER), name=nodes.get(tx, kept).name, reason="smoke"
     )
     assert "tell requests why not" in run_pass(tx, site, 102.0)
     request = requests.get(tx, asked.request.id)

@@ -20,6 +20,7 @@ from cod.store.filters import nodes as node_filters
 from cod.store.nodes import blocks, nodes
 from cod.store.people import groups
 from cod.store.views import node_query
+from tests.contexts import flow_context
 from tests.rows import add_template, add_vcluster
 
 NOW = 1_000_000.0
@@ -292,14 +293,14 @@ def test_more_than_one_action_is_for_are_refused(tx: Tx) -> None:
 
 def many(site: Site, verb: str, names: str, where: str = "", to: str = "") -> actions.ManyNodes:
     def act(tx: Tx, name: str, place: int) -> Result[Node]:
-        said = {"name": name, "site": site, "now": NOW, "actor": "ann"}
+        context = flow_context(site, NOW, "ann")
         match verb:
             case "approve":
-                return node_flows.approve(tx, **said)
+                return node_flows.approve(tx, context, name=name)
             case "rename":
                 changes = {"name": actions.new_names(to)[place]}
-                return node_flows.change(tx, changes=changes, **said)
-        return node_flows.quarantine(tx, reason="smoke", **said)
+                return node_flows.change(tx, context, name=name, changes=changes)
+        return node_flows.quarantine(tx, context, name=name, reason="smoke")
 
     return actions.ManyNodes(names, where, verb, act, verb == "quarantine", to)
 
@@ -330,7 +331,7 @@ def test_what_is_refused_for_one_leaves_the_others_alone(tx: Tx, site: Site) -> 
 def test_what_a_refused_one_has_written_is_undone(tx: Tx, site: Site) -> None:
     def act(tx: Tx, name: str, place: int) -> Result[Node]:
         done = node_flows.change(
-            tx, name=name, changes={"block": "r3"}, site=site, now=NOW, actor="ann"
+            tx, flow_context(site, NOW, "ann"), name=name, changes={"block": "r3"}
         )
         if name == "n2":
             raise Refused("conflict", "no")

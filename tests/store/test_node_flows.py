@@ -29,7 +29,7 @@ from tests.store.manager_world import (
 
 def do(flow: Any, tx: Tx, site: Site, **arguments: Any) -> tuple[Node, set[str]]:
     """Run an administrator's flow on node1; the node then, and who was woken."""
-    done = flow(tx, name="node1", site=site, now=5.0, actor=OWNER, **arguments)
+    done = flow(tx, flow_context(site, 5.0, OWNER), name="node1", **arguments)
     assert nodes.get(tx, done.value.id) == done.value
     return done.value, {effect.what for effect in done.effects}
 
@@ -158,8 +158,8 @@ def test_quarantining_a_held_node_switches_it_off_and_asks_for_another(tx: Tx, s
 
 def test_retiring(tx: Tx, site: Site) -> None:
     add_node(tx, 1, reported_at=0.0)
-    node, _ = do(flows.retire, tx, site, reason="sold")
-    assert (node.state, node.reason) == ("retired", "sold")
+    node, _ = do(flows.retire, tx, site)
+    assert (node.state, node.reason) == ("retired", "")
     node, _ = do(flows.restore, tx, site)
     assert node.state == "trampoline"
 
@@ -178,7 +178,7 @@ def test_a_held_node_is_not_retired(tx: Tx, site: Site) -> None:
 
 def change(tx: Tx, site: Site, node: str, **said: Any) -> Result:
     """An administrator's change."""
-    return flows.change(tx, name=node, changes=said, site=site, now=1.0, actor="user:root")
+    return flows.change(tx, flow_context(site, 1.0, "user:root"), name=node, changes=said)
 
 
 def test_changing_what_the_site_says(tx: Tx, site: Site) -> None:

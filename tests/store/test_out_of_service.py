@@ -34,7 +34,7 @@ def aside(tx: Tx, site: Site) -> Site:
 
 def set_aside(tx: Tx, site: Site, now: float = NOW, **said: Any) -> None:
     values = {"name": "node0", "reason": "fan"} | said
-    flow.quarantine(tx, site=site, now=now, actor=ADMIN, **values)
+    flow.quarantine(tx, flow_context(site, now, ADMIN), **values)
 
 
 def state(tx: Tx, name: str = "node0") -> tuple[str, str, float | None]:

@@ -191,7 +191,7 @@ def test_a_node_set_aside_on_its_way_back_does_not_hold_up_the_end(tx: Tx, site:
     create(tx, site, size=1)
     run_pass(tx, site, 2.0)
     owner_flows.delete(tx, flow_context(site, 3.0, OWNER), name="one")
-    node_flows.quarantine(tx, name="node0", reason="smoke", site=site, now=4.0, actor=OWNER)
+    node_flows.quarantine(tx, flow_context(site, 4.0, OWNER), name="node0", reason="smoke")
     assert run_pass(tx, site, 5.0) == ["end vcluster"]
 
 
@@ -200,7 +200,7 @@ def test_a_held_node_that_is_set_aside_is_replaced(tx: Tx, site: Site) -> None:
     one = create(tx, site)
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
-    node_flows.quarantine(tx, name="node0", reason="smoke", site=site, now=4.0, actor=OWNER)
+    node_flows.quarantine(tx, flow_context(site, 4.0, OWNER), name="node0", reason="smoke")
     assert [r.kind for r in requests.every(tx, states=["pending"])] == ["replace"]
     check_world(tx)
     run_pass(tx, site, 5.0)
@@ -278,7 +278,7 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
         if trouble == "asked":
             transitions.move(tx, node, NodeEvent.ASKED, now=3.0, cause="reset", actor="dhcp")
         elif trouble == "quarantined":
-            node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=3.0, actor=OWNER)
+            node_flows.quarantine(tx, flow_context(site, 3.0, OWNER), name="node1", reason="smoke")
         else:
             tx.execute(update(t.nodes).where(t.nodes.c.id == node.id).values(vcluster_id=one))
     with pytest.raises(act_flows.Stale), engine.begin() as tx:
@@ -302,7 +302,7 @@ def test_any_other_node_of_the_pool_does_as_well(engine: Engine, site: Site) -> 
         claim = flow.hold(tx, "a", 2.0, 10.0)
         act = planned(tx, site, 2.0)[0]
     with engine.begin() as tx:
-        node_flows.quarantine(tx, name="node1", reason="smoke", site=site, now=3.0, actor=OWNER)
+        node_flows.quarantine(tx, flow_context(site, 3.0, OWNER), name="node1", reason="smoke")
     with engine.begin() as tx:
         act.flow(tx, claim=claim, now=4.0)
         assert members(tx, one) == ["node0", "node2"]

@@ -177,10 +177,8 @@ def test_what_is_no_answer_is_refused_whole(
         one = contended(tx, quiet)
         node_flows.change(
             tx,
+            flow_context(quiet, 1.0, "user:root"),
             name="node0",
-            site=quiet,
-            now=1.0,
-            actor="user:root",
             changes={"block": "elsewhere", "name": "other"},
         )
     with pytest.raises(Refused, match=sentence) as refused, engine.begin() as tx:
@@ -230,7 +228,7 @@ def test_a_chosen_node_that_breaks_on_its_way_is_made_good(tx: Tx, quiet: Site) 
     """Take one more when a node breaks that counted as given: the request is short of one again."""
     one = contended(tx, quiet)
     run_pass(tx, quiet, DUE)
-    node_flows.quarantine(tx, name="node1", reason="smoke", site=quiet, now=121.0, actor=OWNER)
+    node_flows.quarantine(tx, flow_context(quiet, 121.0, OWNER), name="node1", reason="smoke")
     assert kept(tx) == {"node2": one.id}
     assert "take for request" in run_pass(tx, quiet, 122.0)
     assert [(each.count, each.given) for each in reclaims.open_(tx)] == [(1, 0)]
@@ -455,12 +453,12 @@ def test_what_would_be_taken_in_vain_stays_and_is_taken_anew(tx: Tx, quiet: Site
     grow(tx, quiet, "loser", 4, 4.0)
     want(tx, quiet, "winner", 4, 4096, 99.0, "high")
     run_pass(tx, quiet, 100.0)
-    node_flows.quarantine(tx, name="node4", reason="smoke", site=quiet, now=104.0, actor=OWNER)
+    node_flows.quarantine(tx, flow_context(quiet, 104.0, OWNER), name="node4", reason="smoke")
     assert run_pass(tx, quiet, 105.0) == ["ease reclaim", "tell requests why not"]
     assert (reclaims.open_(tx), kept(tx)) == ([], {})
     assert run_pass(tx, quiet, 130.0) == []
     assert summary(tx)["loser"] == ("active", 4, 4)
-    node_flows.restore(tx, name="node4", site=quiet, now=131.0, actor=OWNER)
+    node_flows.restore(tx, flow_context(quiet, 131.0, OWNER), name="node4")
     assert run_pass(tx, quiet, 132.0) == ["take for request", "tell requests why not"]
     assert [one.count for one in reclaims.open_(tx)] == [3]
     check_world(tx)

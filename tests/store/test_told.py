@@ -155,13 +155,13 @@ def test_a_node_that_uses_up_its_retries(tx: Tx, site: Site) -> None:
 def test_a_node_that_an_administrator_sets_aside(tx: Tx, site: Site) -> None:
     """Tell the node's holder, not the administrators, who know it themselves."""
     node, since = held(tx, site), notices.newest(tx)
-    node_flows.quarantine(tx, name=node.name, reason="loud", site=site, now=3.0, actor="user:ann")
+    node_flows.quarantine(tx, flow_context(site, 3.0, "user:ann"), name=node.name, reason="loud")
     assert told(tx, since) == [("node-lost", "site", "web")]
 
 
 def test_a_free_node_that_is_set_aside_is_no_groups_business(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
-    node_flows.quarantine(tx, name="node0", reason="loud", site=site, now=3.0, actor="user:ann")
+    node_flows.quarantine(tx, flow_context(site, 3.0, "user:ann"), name="node0", reason="loud")
     assert told(tx) == []
 
 

@@ -181,7 +181,7 @@ def test_in_the_place_of_a_lost_node_comes_one_of_its_own_kind(
     wanted = holding.assignment(tx, before)
     assert wanted is not None
     assert wanted.requires == (attributes,), "what it is held against when its hardware changes"
-    node_flows.quarantine(tx, name=lost, reason="broken", site=site, now=4.0, actor=OWNER)
+    node_flows.quarantine(tx, flow_context(site, 4.0, OWNER), name=lost, reason="broken")
     assert [one.attributes for one in requests.every(tx)[-1].tuples] == [attributes]
     run_pass(tx, site, 5.0)
     assert "node51" in members(tx, made.id), "the largest block of those that would do"

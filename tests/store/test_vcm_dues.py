@@ -95,7 +95,7 @@ def test_a_node_that_breaks_is_lost_and_its_replacement_has_no_key(
 ) -> None:
     node = world.members(tx, pool)[0]
     node_flows.quarantine(
-        tx, name=node, reason="its fan is loud", site=site, now=NOW, actor="user:ann"
+        tx, flow_context(site, NOW, "user:ann"), name=node, reason="its fan is loud"
     )
     world.run_pass(tx, site, NOW + 1)
     rows = heard(tx, pool)

@@ -118,7 +118,7 @@ def anew(tx: Tx, site: Site) -> None:
     broken = node(tx)
     world.arrive(tx, NOW)
     node_flows.quarantine(
-        tx, name=broken.name, reason="smoke", site=site, now=NOW + 100, actor="test"
+        tx, flow_context(site, NOW + 100, "test"), name=broken.name, reason="smoke"
     )
     world.run_pass(tx, site, NOW + 100)
     assert node(tx).id != broken.id

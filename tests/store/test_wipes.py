@@ -195,12 +195,12 @@ def test_idle_nodes_of_a_group_that_is_gone_are_zeroed_at_once(lab: Lab) -> None
 @pytest.mark.parametrize("how", ["asleep", "asleep, and granted there"])
 def test_a_kept_node_that_slept_is_zeroed_before_another_group_gets_it(lab: Lab, how: str) -> None:
     kept(lab, lab.vcluster(lab.template()))
-    about = {"name": "node1", "site": lab.site, "now": lab.now, "actor": "user:ann"}
-    node_flows.power(lab.tx, desired="off", **about)
+    context = flow_context(lab.site, lab.now, "user:ann")
+    node_flows.power(lab.tx, context, name="node1", desired="off")
     assert (lab.node(1).state, lab.node(1).disk) == ("off", Disk.TABLES)
     other = lab.vcluster(lab.template(revision=2), group="chemistry", name="other")
     if how == "asleep":
-        node_flows.power(lab.tx, desired="on", **about)
+        node_flows.power(lab.tx, context, name="node1", desired="on")
         lab.boots(1)
         assert (lab.node(1).state, lab.node(1).disk) == ("inactive", Disk.TABLES)
         lab.assign(1, other)
@@ -228,9 +228,9 @@ def test_kept_nodes_count_for_every_group_and_go_to_their_own_first(lab: Lab) ->
 def test_a_node_that_was_out_of_service_is_zeroed(lab: Lab) -> None:
     """Nobody knows what was done to it meanwhile."""
     kept(lab, lab.vcluster(lab.template()))
-    about = {"name": "node1", "site": lab.site, "now": lab.now, "actor": "user:ann"}
-    node_flows.quarantine(lab.tx, reason="looked at", **about)
-    node_flows.restore(lab.tx, **about)
+    context = flow_context(lab.site, lab.now, "user:ann")
+    node_flows.quarantine(lab.tx, context, name="node1", reason="looked at")
+    node_flows.restore(lab.tx, context, name="node1")
     lab.boots(1)
     assert (lab.order(1).action, lab.order(1).tables) == ("wipe", False)
 
@@ -331,8 +331,8 @@ class Disks:
             self.lab.tick(lifecycle.LONGEST_REST)
             self.peer = self.lab.boots(1)
         else:
-            about = {"site": self.lab.site, "now": self.lab.now, "actor": "user:ann"}
-            node_flows.restore(self.lab.tx, name="node1", **about)
+            context = flow_context(self.lab.site, self.lab.now, "user:ann")
+            node_flows.restore(self.lab.tx, context, name="node1")
 
     def _goes_wrong(self, state: NodeState, dice: Random) -> None:
         wrong = dice.choice(["policy", "fails", "lost", "released", "out of service"])
@@ -349,8 +349,8 @@ class Disks:
         elif wrong == "released" and self.lab.node(1).vcluster_id is not None:
             self.lab.release(1)
         elif wrong == "out of service" and state in (NodeState.INACTIVE, NodeState.ACTIVE):
-            about = {"site": self.lab.site, "now": self.lab.now, "actor": "user:ann"}
-            node_flows.quarantine(self.lab.tx, name="node1", reason="x", **about)
+            context = flow_context(self.lab.site, self.lab.now, "user:ann")
+            node_flows.quarantine(self.lab.tx, context, name="node1", reason="x")
 
     def _obeys(self, *, whole: bool) -> None:
         """Do to the disks what the node's order says; where it is not carried out whole, the worst

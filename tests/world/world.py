@@ -733,9 +733,7 @@ class World:
     def _admin(self, words: str, flow: Any, name: str, **more: Any) -> None:
         self._ask(
             f"an administrator {words} {name}",
-            lambda tx, context: flow(
-                tx, name=name, site=context.site, now=context.now, actor="admin", **more
-            ),
+            lambda tx, context: flow(tx, context, name=name, **more),
             recorded=False,
         )
 
@@ -1110,11 +1108,9 @@ def _delete(tx: Tx, context: FlowContext, *, name: str) -> Result[VolumeView]:
     return Result(volume_flows.delete(tx, context, name=name))
 
 
-def _quarantine(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
-    return node_flows.quarantine(
-        tx, name=name, reason="somebody looks at it", site=site, now=now, actor=actor
-    )
+def _quarantine(tx: Tx, context: FlowContext, *, name: str) -> Any:
+    return node_flows.quarantine(tx, context, name=name, reason="somebody looks at it")
 
 
-def _cycle(tx: Tx, *, name: str, site: Any, now: float, actor: str) -> Any:
-    return node_flows.power(tx, name=name, desired="cycle", site=site, now=now, actor=actor)
+def _cycle(tx: Tx, context: FlowContext, *, name: str) -> Any:
+    return node_flows.power(tx, context, name=name, desired="cycle")

@@ -49,6 +49,12 @@ def ask(
         )
 
 
+def ask_of_new(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
+    """Note that a machine that was just approved is to be burnt in, where the site wants that."""
+    if site.burnin.at_registration:
+        ask(tx, node, site, now, cause=NEW, actor=actor, erase=site.burnin.erase_new)
+
+
 def ask_after_failures(tx: Tx, node: Node, site: Site, now: float) -> None:
     """Note that a free node in the trampoline is to be burnt in, if it has failed too often on its
     way there."""

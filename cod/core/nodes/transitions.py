@@ -14,7 +14,7 @@ from cod.choices import CANNOT_SWITCH_OFF
 from cod.core import notices, requests, vcm_outbox
 from cod.core.networks import switch_ports
 from cod.core.nodes import blame
-from cod.model import Assignment, Effect, Group, Node, Policy
+from cod.model import Assignment, Effect, FlowContext, Group, Node, Policy
 from cod.policy.hardware import wiping
 from cod.policy.nodes import lifecycle, place, template
 from cod.states import (
@@ -143,6 +143,11 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
             # there its agent is told to power down, and has time for it
             sessions.forget_report(tx, node.id)
     return moved
+
+
+def apply_for(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
+    """Apply `step` for the one who asks for it, as `apply` does."""
+    return apply(tx, node, step, now=context.now, actor=context.actor, policy=context.site.policy)
 
 
 def _learn_turnaround(tx: Tx, node: Node, policy: Policy) -> None:

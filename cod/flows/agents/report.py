@@ -329,8 +329,5 @@ def _settle(tx: Tx, node: Node, site: Site, now: float) -> Node:
         node = _apply(tx, node, registered, site, now)
     if node.state == NodeState.REGISTERING and approves:
         node = _apply(tx, node, approved, site, now)
-        if site.burnin.at_registration:
-            burnins.ask(
-                tx, node, site, now, cause=burnins.NEW, actor="agent", erase=site.burnin.erase_new
-            )
+        burnins.ask_of_new(tx, node, site, now, "agent")
     return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)

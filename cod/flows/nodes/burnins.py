@@ -50,11 +50,11 @@ def want(
     moved = node
     if node.state == NodeState.OFF:
         woken = Step(NodeEvent.WOKEN, f"{actor} wants its burn-in", power="on")
-        moved = _apply(tx, context, node, woken)
+        moved = transitions.apply_for(tx, context, node, woken)
     elif node.state == NodeState.INACTIVE:
         row = burnins.open_of(tx, node.id)
         assert row is not None
-        moved = _apply(tx, context, node, burnin.begin(node, row))
+        moved = transitions.apply_for(tx, context, node, burnin.begin(node, row))
     reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
@@ -71,10 +71,12 @@ def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[BurninView]:
         burnins.end(tx, row.id, BurninState.CANCELLED, cause, context.now)
         return Result(show(tx, name=name))
     cancelled = Step(NodeEvent.CANCELLED, cause, {"reason": "", "attempts": 0})
-    moved = _apply(tx, context, node, cancelled)
+    moved = transitions.apply_for(tx, context, node, cancelled)
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
-        moved = _apply(tx, context, moved, lifecycle.settle(moved, holding.assignment(tx, moved)))
+        moved = transitions.apply_for(
+            tx, context, moved, lifecycle.settle(moved, holding.assignment(tx, moved))
+        )
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
@@ -131,10 +133,4 @@ def _view(node: Node, row: Burnin) -> BurninView:
         total,
         rate,
         node.progress_phase if runs else "",
-    )
-
-
-def _apply(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
-    return transitions.apply(
-        tx, node, step, now=context.now, actor=context.actor, policy=context.site.policy
     )

@@ -116,13 +116,7 @@ def _set_out(tx: Tx, context: FlowContext, node: Node) -> Node:
     else:
         step = Step(NodeEvent.CAPTURE_ORDERED, cause)
     reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
-    return _apply(tx, context, node, step)
-
-
-def _apply(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
-    return transitions.apply(
-        tx, node, step, now=context.now, actor=context.actor, policy=context.site.policy
-    )
+    return transitions.apply_for(tx, context, node, step)
 
 
 def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
@@ -142,11 +136,11 @@ def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[CaptureView]:
     moved, cause = node, f"cancelled by {context.actor}"
     if node.state == NodeState.CAPTURE:
         step = Step(NodeEvent.CANCELLED, cause, {"reason": "", "attempts": 0})
-        moved = _apply(tx, context, node, step)
+        moved = transitions.apply_for(tx, context, node, step)
         session = sessions.get(tx, node.id)
         if session is not None and session.reported:
             on = lifecycle.settle(moved, holding.assignment(tx, moved))
-            moved = _apply(tx, context, moved, on)
+            moved = transitions.apply_for(tx, context, moved, on)
     else:  # on its way: it is settled when it reports
         captures.end(tx, node.id, CaptureState.CANCELLED, cause, context.now)
         if node.reason == transitions.FOR_CAPTURE:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cod import notice_texts
 from cod.core import leases, notices
 from cod.core.nodes import transitions
-from cod.model import Node, NodeStory, Policy, Refused, Site
+from cod.model import FlowContext, Node, NodeStory, Policy, Refused
 from cod.states import OWN_SYSTEM, Disk, NodeEvent, NodeState, Step, StoryVerdict
 from cod.store import claims, stories, watermarks
 from cod.store.engine import Tx
@@ -115,14 +115,7 @@ def wake(tx: Tx, now: float) -> SiteHold:
     return found
 
 
-def decide(
-    tx: Tx,
-    keep: Sequence[str],
-    erase: Sequence[str],
-    site: Site,
-    now: float,
-    actor: str,
-) -> SiteHold:
+def decide(tx: Tx, context: FlowContext, *, keep: Sequence[str], erase: Sequence[str]) -> SiteHold:
     """Carry out an administrator's word about held nodes, by name; return what is held then. All or
     nothing: raises `Refused` where one is not held, or is to be erased and in use.
 
@@ -131,26 +124,26 @@ def decide(
     erase  what its machine holds is not wanted: it is erased, once the hold of the site is over
     """
     for name in keep:
-        _keep(tx, _held(tx, name), site, now, actor)
+        _keep(tx, context, _held(tx, name))
     for name in erase:
-        _erase(tx, _held(tx, name), site, now, actor)
+        _erase(tx, context, _held(tx, name))
     return show(tx)
 
 
-def _keep(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
+def _keep(tx: Tx, context: FlowContext, node: Node) -> None:
     if node.state not in OWN_SYSTEM and node.state != NodeState.QUARANTINED:
-        step = Step(NodeEvent.QUARANTINED, f"{actor}: {KEPT}", {"reason": KEPT})
-        transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+        step = Step(NodeEvent.QUARANTINED, f"{context.actor}: {KEPT}", {"reason": KEPT})
+        transitions.apply_for(tx, context, node, step)
 
 
-def _erase(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
+def _erase(tx: Tx, context: FlowContext, node: Node) -> None:
     if node.state in OWN_SYSTEM:
         raise Refused("conflict", f"node {node.name} is in use: release it, which erases it")
     dirty = {"disk": Disk.DIRTY, "cached_template_id": None, "cached_group_id": None}
     if node.state == NodeState.QUARANTINED:
         columns = {"reason": "", "attempts": 0, **dirty}
-        step = Step(NodeEvent.RESTORED, f"{actor}: to be erased", columns, "cycle")
-        transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+        step = Step(NodeEvent.RESTORED, f"{context.actor}: to be erased", columns, "cycle")
+        transitions.apply_for(tx, context, node, step)
     else:
         nodes.change(tx, node, **dirty)
 

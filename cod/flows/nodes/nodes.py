@@ -9,7 +9,18 @@ from typing import Any
 from cod.choices import PowerVerb
 from cod.core import preemption
 from cod.core.nodes import burnins, kept_disks, node_settings, transitions
-from cod.model import Effect, Node, NodePlace, NodeView, Policy, PowerAction, Refused, Result, Site
+from cod.model import (
+    Effect,
+    FlowContext,
+    Node,
+    NodePlace,
+    NodeView,
+    Policy,
+    PowerAction,
+    Refused,
+    Result,
+    Site,
+)
 from cod.policy.hardware import equal
 from cod.policy.hardware import keep_marks as policy
 from cod.policy.hardware import phrase as phrases
@@ -70,7 +81,7 @@ def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
     return wishes.of_node(tx, nodes.named(tx, name).id, SHOWN)
 
 
-def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[Node]:
+def approve(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
     """Accept a new machine into the site: from now on its disks are COD's to write."""
     node = nodes.named(tx, name, lock=True)
     if node.state in UNREPORTED:
@@ -79,26 +90,17 @@ def approve(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[
         )
     if node.state != NodeState.REGISTERING:
         raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
-    approved = transitions.apply(
-        tx,
-        node,
-        Step(NodeEvent.APPROVED, f"approved by {actor}"),
-        now=now,
-        actor=actor,
-        policy=site.policy,
-    )
-    if site.burnin.at_registration:
-        burnins.ask(
-            tx, node, site, now, cause=burnins.NEW, actor=actor, erase=site.burnin.erase_new
-        )
+    approval = Step(NodeEvent.APPROVED, f"approved by {context.actor}")
+    approved = transitions.apply_for(tx, context, node, approval)
+    burnins.ask_of_new(tx, node, context.site, context.now, context.actor)
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
         step = lifecycle.settle(approved, None, burnin=burnin_rows.wanted(tx, node.id))
-        approved = transitions.apply(tx, approved, step, now=now, actor=actor, policy=site.policy)
+        approved = transitions.apply_for(tx, context, approved, step)
     return Result(approved, transitions.wakes(node, approved))
 
 
-def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str) -> Result[Node]:
+def power(tx: Tx, context: FlowContext, *, name: str, desired: str) -> Result[Node]:
     """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free
     node that is switched off joins the cold reserve; on, it leaves."""
     node = nodes.named(tx, name, lock=True)
@@ -111,33 +113,26 @@ def power(tx: Tx, *, name: str, desired: str, site: Site, now: float, actor: str
             "name",
         )
     if node.state == NodeState.INACTIVE and desired in ("off", "soft"):
-        step = Step(NodeEvent.POWERED_DOWN, f"switched off by {actor}", power=desired)
+        step = Step(NodeEvent.POWERED_DOWN, f"switched off by {context.actor}", power=desired)
     elif node.state == NodeState.OFF and desired in ("on", "cycle"):
-        step = Step(NodeEvent.WOKEN, f"switched on by {actor}", power="on")
+        step = Step(NodeEvent.WOKEN, f"switched on by {context.actor}", power="on")
     else:
-        nodes.wish_power(tx, node, desired, now)
+        nodes.wish_power(tx, node, desired, context.now)
         if desired in ("cycle", "off"):  # the connection is of a boot that ends now
             sessions.forget_report(tx, node.id, newer=True)
         return Result(_reread(tx, node), (Effect("wake", "power"),))
-    moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    moved = transitions.apply_for(tx, context, node, step)
     return Result(moved, transitions.wakes(node, moved))
 
 
 def quarantine(
-    tx: Tx,
-    *,
-    name: str,
-    reason: str,
-    until: float | None = None,
-    site: Site,
-    now: float,
-    actor: str,
+    tx: Tx, context: FlowContext, *, name: str, reason: str, until: float | None = None
 ) -> Result[Node]:
     """Set the node aside, until that moment or (None) until it is restored by hand. If a vcluster
     holds it, it is switched off, and a request for another takes its place. Of a node that is set
     aside already, reason and moment are replaced. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
-    check_until(until, now)
+    check_until(until, context.now)
     if until is not None and not _is_approved(tx, node):
         why = f"node {name} is not approved: it cannot return by itself"
         raise Refused("conflict", why, "until")
@@ -148,8 +143,8 @@ def quarantine(
         return Result(_reread(tx, node))
     power_ = "off" if node.vcluster_id is not None else None
     aside = {"reason": reason, "deadline": until}
-    step = Step(NodeEvent.QUARANTINED, f"{actor}: {reason}", aside, power_)
-    return _move(tx, node, step, site, now, actor)
+    step = Step(NodeEvent.QUARANTINED, f"{context.actor}: {reason}", aside, power_)
+    return _move(tx, context, node, step)
 
 
 def check_until(until: float | None, now: float) -> None:
@@ -171,19 +166,19 @@ def _is_known(node: Node) -> bool:
     return node.reported_at is not None or node.type_id is not None
 
 
-def restore(tx: Tx, *, name: str, site: Site, now: float, actor: str) -> Result[Node]:
+def restore(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
     """Give a node that was taken out of service or retired another chance: it boots into the
     trampoline."""
     node = nodes.named(tx, name, lock=True)
     if not _is_known(node):
         why = f"node {name} has never reported: delete it, and add it again"
         raise Refused("conflict", why, "name")
-    burnins.ask_on_return(tx, node, site, now, actor)
-    step = lifecycle.restored(node, f"restored by {actor}")
-    return _move(tx, node, step, site, now, actor)
+    burnins.ask_on_return(tx, node, context.site, context.now, context.actor)
+    step = lifecycle.restored(node, f"restored by {context.actor}")
+    return _move(tx, context, node, step)
 
 
-def moved(tx: Tx, *, name: str, also: int | None = None, site: Site, now: float) -> Result[Node]:
+def moved(tx: Tx, context: FlowContext, *, name: str, also: int | None = None) -> Result[Node]:
     """Confirm that the node was moved: the place where it boots next is remembered as its own, and
     all others are forgotten.
 
@@ -200,7 +195,7 @@ def moved(tx: Tx, *, name: str, also: int | None = None, site: Site, now: float)
     for each in known:
         if each.id == HOME:  # it stays known when what is remembered is forgotten
             here = {key: getattr(each, key) for key in place.FIELDS}
-            nodes.add_place(tx, node.id, now, approved=True, **here)
+            nodes.add_place(tx, node.id, context.now, approved=True, **here)
     nodes.change_place(tx, also, approved=True)
     return Result(_reread(tx, node))
 
@@ -227,32 +222,18 @@ def _places(tx: Tx, node: Node) -> list[NodePlace]:
     return [NodePlace(HOME, node.id, *here, node.home_at, True), *known]
 
 
-def retire(
-    tx: Tx, *, name: str, reason: str = "", site: Site, now: float, actor: str
-) -> Result[Node]:
+def retire(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
     """Take the node out of the site for good. Not while somebody holds it."""
     node = nodes.named(tx, name, lock=True)
     if node.vcluster_id is not None:
         raise Refused(
             "conflict", f"node {name} is held by a vcluster: release or quarantine it first", "name"
         )
-    step = Step(
-        NodeEvent.RETIRED,
-        f"retired by {actor}" + (f": {reason}" if reason else ""),
-        {"reason": reason},
-    )
-    return _move(tx, node, step, site, now, actor)
+    step = Step(NodeEvent.RETIRED, f"retired by {context.actor}", {"reason": ""})
+    return _move(tx, context, node, step)
 
 
-def change(
-    tx: Tx,
-    *,
-    name: str,
-    changes: Mapping[str, Any],
-    site: Site,
-    now: float,
-    actor: str,
-) -> Result[Node]:
+def change(tx: Tx, context: FlowContext, *, name: str, changes: Mapping[str, Any]) -> Result[Node]:
     """Change what the site says of a node. `changes`: columns, where None leaves what is there;
     and, with rules of their own: `name`; `block`, which is made if need be ('' takes the node out
     of its); `power_account` ('' takes it away); `keep`, all marks of disks that are never written,
@@ -261,12 +242,12 @@ def change(
     node = nodes.named(tx, name, lock=True)
     settings = dict(changes)
     keep, keep_was = settings.pop("keep", None), settings.pop("keep_was", None)
-    columns = node_settings.columns(tx, settings, site)
+    columns = node_settings.columns(tx, settings, context.site)
     new_name = columns.get("name", name)
     if new_name != name and nodes.by_name(tx, new_name):
         raise Refused("conflict", f"there is a node {new_name!r} already", "name")
     node = node_settings.change(tx, node, columns)
-    effects = _keep(tx, node, keep, keep_was, site, now, actor) if keep is not None else ()
+    effects = _keep(tx, context, node, keep, keep_was) if keep is not None else ()
     return Result(
         _reread(tx, node) if keep is not None else node, (Effect("wake", "manager"), *effects)
     )
@@ -274,28 +255,20 @@ def change(
 
 def tag(
     tx: Tx,
+    context: FlowContext,
     *,
     name: str,
     add: Collection[str] = (),
     remove: Collection[str] = (),
-    site: Site,
-    now: float,
-    actor: str,
 ) -> Result[Node]:
     """Add tags to the node, and take others away. Raises `Refused`."""
     tags = set(nodes.named(tx, name, lock=True).tags.split())
     tags = (tags | set(names.checked_tags(add))) - set(names.checked_tags(remove))
-    return change(tx, name=name, changes={"tags": tags}, site=site, now=now, actor=actor)
+    return change(tx, context, name=name, changes={"tags": tags})
 
 
 def _keep(
-    tx: Tx,
-    node: Node,
-    marks: Sequence[str],
-    was: Sequence[str] | None,
-    site: Site,
-    now: float,
-    actor: str,
+    tx: Tx, context: FlowContext, node: Node, marks: Sequence[str], was: Sequence[str] | None
 ) -> tuple[Effect, ...]:
     if node.state in WORKING:
         raise Refused(
@@ -319,7 +292,8 @@ def _keep(
             f"{present}. Send the list again to replace the present marks with it",
             "keep",
         )
-    return _look_again(tx, nodes.change(tx, node, keep=own), site, now, actor)
+    node = nodes.change(tx, node, keep=own)
+    return _look_again(tx, node, context.site, context.now, context.actor)
 
 
 def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple[Effect, ...]:
@@ -348,12 +322,12 @@ def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | No
     return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
 
 
-def _move(tx: Tx, node: Node, step: Step, site: Site, now: float, actor: str) -> Result[Node]:
+def _move(tx: Tx, context: FlowContext, node: Node, step: Step) -> Result[Node]:
     if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
         raise Refused(
             "conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name"
         )
-    moved = transitions.apply(tx, node, step, now=now, actor=actor, policy=site.policy)
+    moved = transitions.apply_for(tx, context, node, step)
     return Result(moved, transitions.wakes(node, moved))
 
 

@@ -176,40 +176,42 @@ def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) ->
 
 def _done(ask: Asked, new_names: Sequence[str], tx: Tx, *, name: str, place: int) -> Result[Node]:
     body = ask.body
-    arguments: dict[str, Any] = {"name": name, "site": ask.site, "now": ask.now, "actor": ask.actor}
+    context = ask.context
     match body.action:
         case NodeAction.APPROVE:
-            approved = nodes.approve(tx, **arguments)
+            approved = nodes.approve(tx, context, name=name)
             more = body.changes.given if body.changes else {}
             more |= {"name": new_names[place]} if new_names else {}
             if not more:
                 return approved
-            changed = nodes.change(tx, changes=more, **arguments)
+            changed = nodes.change(tx, context, name=name, changes=more)
             return Result(changed.value, (*approved.effects, *changed.effects))
         case NodeAction.POWER:
             check(tx, ask.who, RequiredRight(Right.USE, "node", name))
-            return nodes.power(tx, desired=str(body.desired), **arguments)
+            return nodes.power(tx, context, name=name, desired=str(body.desired))
         case NodeAction.QUARANTINE:
-            return nodes.quarantine(tx, reason=body.reason or "", until=body.until, **arguments)
+            return nodes.quarantine(
+                tx, context, name=name, reason=body.reason or "", until=body.until
+            )
         case NodeAction.RESTORE:
-            return nodes.restore(tx, **arguments)
+            return nodes.restore(tx, context, name=name)
         case NodeAction.BURNIN:
             asked = {} if body.burnin is None else body.burnin.given
-            wanted = burnins.want(tx, ask.context, name=name, **asked)
+            wanted = burnins.want(tx, context, name=name, **asked)
             return Result(views.node(tx, name).node, wanted.effects)
         case NodeAction.MOVED:
-            return nodes.moved(tx, name=name, site=ask.site, now=ask.now)
+            return nodes.moved(tx, context, name=name)
         case NodeAction.RETIRE:
-            return nodes.retire(tx, **arguments)
+            return nodes.retire(tx, context, name=name)
         case NodeAction.CHANGE:
             assert body.changes is not None
-            return nodes.change(tx, changes=body.changes.given, **arguments)
+            return nodes.change(tx, context, name=name, changes=body.changes.given)
         case NodeAction.RENAME:
-            return nodes.change(tx, changes={"name": new_names[place]}, **arguments)
+            return nodes.change(tx, context, name=name, changes={"name": new_names[place]})
         case NodeAction.TAG:
-            return nodes.tag(tx, add=body.tags, **arguments)
+            return nodes.tag(tx, context, name=name, add=body.tags)
         case NodeAction.UNTAG:
-            return nodes.tag(tx, remove=body.tags, **arguments)
+            return nodes.tag(tx, context, name=name, remove=body.tags)
 
 
 NODE_ACTIONS = (

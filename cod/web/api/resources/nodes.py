@@ -520,11 +520,9 @@ NODES = (
             a,
             partial(
                 nodes.change,
+                context=a.context,
                 name=a.names.name,
                 changes=a.body.model_dump(exclude_unset=True),
-                site=a.site,
-                now=a.now,
-                actor=a.actor,
             ),
         ),
         reply=NodeReply,
@@ -536,7 +534,7 @@ NODES = (
         "Confirm that a node was moved: the place where it boots next is remembered as its own;"
         " or approve another place where it was heard",
         lambda a: _shown(
-            a, partial(nodes.moved, name=a.names.name, also=a.body.also, site=a.site, now=a.now)
+            a, partial(nodes.moved, context=a.context, name=a.names.name, also=a.body.also)
         ),
         reply=NodeReply,
         body=NodeMoved,
@@ -552,9 +550,7 @@ NODES = (
         "POST /nodes/{name}/approve",
         ADMINS,
         "Approve a new machine; COD may erase its disks from then on",
-        lambda a: _shown(
-            a, partial(nodes.approve, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
-        ),
+        lambda a: _shown(a, partial(nodes.approve, context=a.context, name=a.names.name)),
         reply=NodeReply,
     ),
     named_route(
@@ -570,14 +566,7 @@ NODES = (
         "Power a node on or off, or cycle it",
         lambda a: _shown(
             a,
-            partial(
-                nodes.power,
-                name=a.names.name,
-                desired=a.body.desired,
-                site=a.site,
-                now=a.now,
-                actor=a.actor,
-            ),
+            partial(nodes.power, context=a.context, name=a.names.name, desired=a.body.desired),
         ),
         reply=NodeReply,
         body=PowerWish,
@@ -630,12 +619,10 @@ NODES = (
             a,
             partial(
                 nodes.quarantine,
+                context=a.context,
                 name=a.names.name,
                 reason=a.body.reason,
                 until=a.body.until,
-                site=a.site,
-                now=a.now,
-                actor=a.actor,
             ),
         ),
         reply=NodeReply,
@@ -645,18 +632,14 @@ NODES = (
         "POST /nodes/{name}/restore",
         ADMINS,
         "Return a node from quarantine or retirement",
-        lambda a: _shown(
-            a, partial(nodes.restore, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
-        ),
+        lambda a: _shown(a, partial(nodes.restore, context=a.context, name=a.names.name)),
         reply=NodeReply,
     ),
     named_route(
         "POST /nodes/{name}/retire",
         ADMINS,
         "Retire a node",
-        lambda a: _shown(
-            a, partial(nodes.retire, name=a.names.name, site=a.site, now=a.now, actor=a.actor)
-        ),
+        lambda a: _shown(a, partial(nodes.retire, context=a.context, name=a.names.name)),
         reply=NodeReply,
     ),
 )
