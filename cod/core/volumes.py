@@ -37,7 +37,6 @@ from cod.store import volumes
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import bindings
-from cod.store.scheduler import vclusters
 
 HOME = "home"
 
@@ -265,6 +264,6 @@ def way_down(tx: Tx, node: Node) -> str:
     server; else ''."""
     if node.state != NodeState.BOOT or node.vcluster_id is None:
         return ""
-    awaited = vclusters.awaited_mounts(tx, [node.vcluster_id], failing=True)
+    awaited = volumes.awaited_mounts(tx, [node.vcluster_id], failing=True)
     runs = any(one.state == "bound" for one in bindings.of_systems(tx, [node.id]))
     return f"file server {awaited[node.vcluster_id][0][1]}" if awaited and runs else ""

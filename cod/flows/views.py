@@ -4,7 +4,7 @@ metrics count."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from cod.core.nodes import selection
@@ -26,14 +26,18 @@ from cod.model import (
 )
 from cod.model.names import natural_key
 from cod.policy.hardware import bmcs, equal
-from cod.store import lists, metrics, views, watermarks
+from cod.states import NodeState
+from cod.store import histories, lists, metrics, views, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, host_keys, nodes, types
 from cod.store.notices import events, notices
+from cod.store.scheduler import overview
 
 T = TypeVar("T")
-last_event = events.last_event
+last_event = histories.last_event
 counts = metrics.counts
+under_way = overview.under_way
+NEWEST = 12  # nodes out of service, and new ones, that the overview shows
 SHOWN = 100  # transitions that are shown with a node
 
 
@@ -210,3 +214,41 @@ def alive(tx: Tx) -> list[tuple[str, str, int]]:
     """Return no counts; that it returns shows that the database answers."""
     watermarks.at(tx, watermarks.POOL)
     return []
+
+
+# ---------------------------------------------------------------- the overview
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """State of the site at a glance.
+
+    pool     nodes by state
+    aside    the newest in quarantine, `new` those that wait for approval: name, since, reason
+    manager  owner and expires_at of the claim to manage; None: nobody ever had it
+    """
+
+    pool: Mapping[str, int]
+    aside: list[Mapping[str, Any]]
+    new: list[Mapping[str, Any]]
+    manager: Mapping[str, Any] | None
+
+
+def attention(tx: Tx, *, groups: frozenset[int] | None) -> dict[str, int]:
+    """Return the numbers of the portal's navigation, by its paths: requests that wait, of these
+    groups; where these are all (None), machines to approve and nodes out of service, too."""
+    found = {"/requests": overview.waiting(tx, groups)}
+    if groups is None:
+        found["/nodes"] = nodes.count_in(tx, NodeState.REGISTERING)
+        found["/faults"] = nodes.count_in(tx, NodeState.QUARANTINED)
+    return found
+
+
+def standing(tx: Tx) -> Standing:
+    """Return how the site stands now."""
+    return Standing(
+        overview.pool(tx),
+        overview.set_aside(tx, NodeState.QUARANTINED, NEWEST),
+        overview.set_aside(tx, NodeState.REGISTERING, NEWEST),
+        overview.claim(tx, "manager"),
+    )

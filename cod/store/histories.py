@@ -144,7 +144,7 @@ def _lists(tx: Tx, query: Select[Any]) -> dict[Any, list[tuple[Any, ...]]]:
     return found
 
 
-def newest(tx: Tx) -> int:
+def last_event(tx: Tx) -> int:
     """Return the id of the newest transition; 0: there is none."""
     return tx.scalar(select(func.max(_h.id))) or 0
 

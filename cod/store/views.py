@@ -29,6 +29,7 @@ from cod.model.names import natural_key
 from cod.states import OWN_SYSTEM, NodeState, ReclaimState, RequestState
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
+from cod.store import volumes
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes as node_rows
 from cod.store.rows import Rows, theirs
@@ -287,7 +288,7 @@ def _waits(tx: Tx, vcluster_ids: Sequence[int]) -> dict[int, list[str]]:
             nodes = "1 node waits" if count == 1 else f"{count} nodes wait"
             at = f"{datetime.fromtimestamp(since or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
             found.setdefault(vcluster_id, []).append(f"{nodes} for {what}, since {at}")
-        for vcluster_id, mounts in vcluster_rows.awaited_mounts(tx, part).items():
+        for vcluster_id, mounts in volumes.awaited_mounts(tx, part).items():
             sentences = [f"{mount} waits for {server}" for mount, server in mounts]
             found.setdefault(vcluster_id, []).extend(sentences)
     return found
@@ -465,3 +466,8 @@ def vcms(
         .order_by(t.vclusters.c.name)
     )
     return [VcmView(vcm_rows.ROWS.read(row, 2), row[0], row[1]) for row in tx.execute(query)]
+
+
+def vcm(tx: Tx, vcluster: str) -> VcmView | None:
+    """Return the vcluster's VCM; None where it has none."""
+    return next(iter(vcms(tx, vcluster=vcluster)), None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import Integer, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Integer, bindparam, delete, func, or_, select, update
 
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
@@ -105,23 +105,48 @@ def attached_to(tx: Tx, vcluster_id: int) -> list[Attachment]:
     return _ATTACHED.every(tx, _a.vcluster_id == vcluster_id, order=_a.id)
 
 
-def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
-    """Return what the vcluster's nodes can mount now, by mount point: their file servers have
-    carried it out."""
+def mounted(
+    tx: Tx, vcluster_id: int, *conditions: ColumnElement[bool]
+) -> list[tuple[Volume, Attachment]]:
+    """Return the volumes that the vcluster mounts, or mounted and are still exported to it, by
+    mount point."""
     query = (
         select(*ROWS.columns, *_ATTACHED.columns)
-        .select_from(t.volume_attachments)
-        .join(t.volumes, _v.id == _a.volume_id)
+        .join_from(t.volume_attachments, t.volumes, _v.id == _a.volume_id)
         .join(t.vclusters, t.vclusters.c.id == _a.vcluster_id)
-        .where(
-            _a.vcluster_id == vcluster_id,
-            _a.leaving.is_(False),
-            _v.applied >= _a.sequence,
-            _v.made_at.is_not(None),
-        )
+        .where(_a.vcluster_id == vcluster_id, *conditions)
         .order_by(_a.mount)
     )
     return [(ROWS.read(row), _ATTACHED.read(row, ROWS.width)) for row in tx.execute(query)]
+
+
+def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
+    """Return what the vcluster's nodes can mount now, by mount point: their file servers have
+    carried it out."""
+    carried_out = _v.applied >= _a.sequence, _v.made_at.is_not(None)
+    return mounted(tx, vcluster_id, _a.leaving.is_(False), *carried_out)
+
+
+def awaited_mounts(
+    tx: Tx, vcluster_ids: Collection[int], *, failing: bool = False
+) -> dict[int, list[tuple[str, str]]]:
+    """Return, by vcluster, what its nodes are to mount and cannot yet: (mount point, file server),
+    by mount point. `failing`: only what the file server has been asked for, and has not done."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    query = (
+        select(_a.vcluster_id, _a.mount, _v.fileserver)
+        .join_from(t.volume_attachments, t.volumes, _v.id == _a.volume_id)
+        .where(
+            _a.vcluster_id.in_(list(vcluster_ids)),
+            _a.leaving.is_(False),
+            (_v.applied < _a.sequence) | _v.made_at.is_(None),
+            *([_v.reason != ""] if failing else []),
+        )
+        .order_by(_a.mount)
+    )
+    for vcluster_id, mount, fileserver in tx.execute(query):
+        found.setdefault(vcluster_id, []).append((mount, fileserver))
+    return found
 
 
 def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from cod.flows.people.signin import digest
+from cod.flows.people.access import digest
 from cod.model import Role
 from cod.store.engine import Tx, connect
 from cod.store.people import people, signins

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cod.client import Client
-from cod.flows.people import tokens
+from cod.flows.people import access, tokens
 from cod.model import Role, Who
 from cod.store.people import groups, people
 from tests.net.apiserver import NOW, Served
@@ -15,7 +15,7 @@ def join(tx: Any, name: str, group: str, role: Role, scope: str = "write") -> No
     """A user with that role in the group, made if need be, and a token 'cod_NAME'."""
     user = people.by_name(tx, name) or people.add(tx, name, NOW)
     people.set_role(tx, groups.ensure(tx, group, NOW).id, user.id, role)
-    if tokens.caller(tx, f"cod_{name}", "", NOW) is None:
+    if access.caller(tx, f"cod_{name}", "", NOW) is None:
         tokens.make(
             tx,
             who=Who(f"user:{name}", user_id=user.id),

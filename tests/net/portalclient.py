@@ -13,7 +13,7 @@ from urllib.parse import urlencode, urlsplit
 
 from lxml import html
 
-from cod.flows.people.signin import digest
+from cod.flows.people.access import digest
 from cod.model import Role, Who
 from cod.store.engine import Tx
 from cod.store.people import people, signins

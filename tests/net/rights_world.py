@@ -17,7 +17,7 @@ from typing import Any
 
 from sqlalchemy import Engine, insert
 
-from cod.flows.people import invitations, people, signin, sshkeys, tokens
+from cod.flows.people import access, invitations, people, signin, sshkeys, tokens
 from cod.flows.vcms import vcms
 from cod.model import RequestTuple, Role, SignInRules, Site, VclusterName, Who
 from cod.policy.people.names import full
@@ -164,7 +164,7 @@ def _person(tx: Tx, world: World, name: str, roles: Mapping[str, Role], admin: b
         user_id=user.id,
         address="127.0.0.1",
         browser=name,
-        cookie=signin.digest(f"cookie_{name}"),
+        cookie=access.digest(f"cookie_{name}"),
         rules=RULES,
         now=NOW,
     )

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import Engine
 from twisted.internet.task import Clock
 
-from cod.flows.people import directory_sync, invitations, people, signin, sshkeys, tokens
+from cod.flows.people import access, directory_sync, invitations, people, signin, sshkeys, tokens
 from cod.model import Ldap, Refused, Role, SignInRules, Site, SiteRef, User, Who
 from cod.pool import Pool, in_transaction
 from cod.store.people import audit, groups, signins
@@ -210,7 +210,7 @@ class Here:
         return len(self.tx(signins.of_user, user.id, self.now, 1e9))
 
     def by_token(self, name: str) -> Who | None:
-        who: Who | None = self.tx(tokens.caller, f"cod_{name}", HERE, self.now)
+        who: Who | None = self.tx(access.caller, f"cod_{name}", HERE, self.now)
         return who
 
     def keys(self) -> list[str]:

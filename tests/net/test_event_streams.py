@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cod.core.nodes import transitions
-from cod.flows.people.signin import digest
+from cod.flows.people.access import digest
 from cod.model import Role
 from cod.states import NodeEvent
 from cod.store import tables

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cod.flows.people import invitations
-from cod.flows.people.signin import digest
+from cod.flows.people.access import digest
 from cod.model import Role, SignInRules
 from cod.security import password_hash
 from cod.store.engine import Tx

@@ -19,7 +19,7 @@ from cod.policy.notice_delivery import DAY, SETTLED
 from cod.store import pruning
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.notices import notices, reading
+from cod.store.notices import notices
 from cod.store.people import groups, people
 from tests.store.manager_world import in_tx
 
@@ -247,7 +247,7 @@ def test_notices_that_were_read_or_wait_are_pruned_and_people_removed(tx: Tx) ->
     choose(tx, ann, ready=DAILY)
     choose(tx, bob, ready=DAILY)
     old = tell(tx, "ready")
-    reading.put(tx, ann.id, [old])
+    notices.mark_read(tx, ann.id, [old])
     tell(tx, "ready")
     assert pruning.notices(tx, NOW + 1, 10) == 1
     people.remove(tx, bob.id)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cod.flows.people import invitations, people, signin, tokens
+from cod.flows.people import access, invitations, people, signin, tokens
 from cod.model import Group, Identity, Refused, Role, SignInRules, SlowDown, User, Who
 from cod.policy.people import signin as signin_policy
 from cod.store.engine import Tx
@@ -49,7 +49,7 @@ def me(user: User) -> Who:
 
 
 def asks(tx: Tx, cookie: str = "c", now: float = NOW) -> Who | None:
-    found = signin.session(tx, cookie=cookie, address=HERE, rules=RULES, now=now)
+    found = access.session(tx, cookie=cookie, address=HERE, rules=RULES, now=now)
     return found.who if found else None
 
 
@@ -161,7 +161,7 @@ def test_a_session_ends_idle_or_old(tx: Tx, ann: User) -> None:
 def test_use_is_noted_once_a_minute(tx: Tx, ann: User) -> None:
     begin(tx, ann)
     for later, stale in ((0, False), (59, False), (60, True)):
-        found = signin.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW + later)
+        found = access.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW + later)
         assert found is not None
         assert found.stale == stale
 
@@ -171,11 +171,11 @@ def test_who_is_disabled_is_out_at_once(tx: Tx, ann: User) -> None:
     tokens.make(tx, who=Who("user:ann", user_id=ann.id), name="laptop", token="cod_t", now=NOW)
     people.change(tx, "ann", {"disabled": True}, now=NOW)
     assert asks(tx) is None
-    assert tokens.caller(tx, "cod_t", HERE, NOW) is None
+    assert access.caller(tx, "cod_t", HERE, NOW) is None
     assert refusal(begin, tx, ann, "d").code == "unauthorised"
     people.change(tx, "ann", {"disabled": False}, now=NOW)
     assert asks(tx) is None  # and the session does not rise again
-    assert tokens.caller(tx, "cod_t", HERE, NOW) is not None
+    assert access.caller(tx, "cod_t", HERE, NOW) is not None
 
 
 def test_a_session_that_was_left_over_is_worth_nothing_to_who_is_disabled(
@@ -370,19 +370,19 @@ def test_a_token_may_what_its_user_may_in_its_group(tx: Tx, physics: Group, ann:
         lifetime=60,
         now=NOW,
     )
-    one = tokens.caller(tx, "cod_one", HERE, NOW)
+    one = access.caller(tx, "cod_one", HERE, NOW)
     assert one == Who(
         "token:one@ann", False, False, ann.id, {physics.id: Role.MEMBER}, HERE, only=physics.id
     )
-    everything = tokens.caller(tx, "cod_all", HERE, NOW)
+    everything = access.caller(tx, "cod_all", HERE, NOW)
     assert everything is not None
     assert everything.writes
     assert everything.groups == {physics.id, other.id}
     people.remove(tx, group="physics", user="ann", force=True)
-    shrunk = tokens.caller(tx, "cod_one", HERE, NOW)
+    shrunk = access.caller(tx, "cod_one", HERE, NOW)
     assert shrunk is not None
     assert shrunk.groups == frozenset()
-    assert tokens.caller(tx, "cod_one", HERE, NOW + 60) is None
+    assert access.caller(tx, "cod_one", HERE, NOW + 60) is None
 
 
 def test_an_administrators_token_for_one_group_is_no_administrator(tx: Tx, physics: Group) -> None:
@@ -395,7 +395,7 @@ def test_an_administrators_token_for_one_group_is_no_administrator(tx: Tx, physi
         group="physics",
         now=NOW,
     )
-    who = tokens.caller(tx, "cod_p", HERE, NOW)
+    who = access.caller(tx, "cod_p", HERE, NOW)
     assert who is not None
     assert (who.admin, who.roles) == (False, {physics.id: Role.OWNER})
     assert refusal(tokens.make, tx, who=who, name="q", token="cod_q", now=NOW).code == "forbidden"
@@ -446,7 +446,7 @@ def test_a_group_takes_its_links_and_tokens_with_it(tx: Tx, physics: Group, ann:
     )
     groups.remove(tx, physics.id, groups.ensure(tx, groups.SITE, NOW).id)
     assert failures.set_aside_by(tx, physics.id, but=0) == 0
-    assert tokens.caller(tx, "cod_p", HERE, NOW) is None
+    assert access.caller(tx, "cod_p", HERE, NOW) is None
     assert invitations.every(tx, None, NOW) == []
 
 

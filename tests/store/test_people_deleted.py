@@ -12,7 +12,7 @@ from cod.model import Identity, Oidc, Refused, Right, Role, SignInRules, User, W
 from cod.policy.people import rights
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.notices import mail_choices, reading
+from cod.store.notices import mail_choices, notices
 from cod.store.people import audit, groups
 from cod.store.people import people as rows
 
@@ -41,7 +41,7 @@ def ann(tx: Tx) -> User:
     people.create(tx, "bob", now=NOW)
     told = {"kind": "test", "subject": "s", "about": "a", "group_id": None, "now": NOW}
     notice_id = core_notices.add(tx, **told).id
-    reading.put(tx, user.id, [notice_id])
+    notices.mark_read(tx, user.id, [notice_id])
     mail_choices.put(tx, user.id, {"test": NoticeMail.DAILY}, NOW)
     mail_choices.collect(tx, notice_id, [user.id])
     return user
@@ -77,8 +77,8 @@ def test_all_that_is_theirs_goes(tx: Tx, ann: User) -> None:
     people.delete(tx, "ann")
     assert set(left(tx, ann.id).values()) == {0}
     assert rows.by_name(tx, "ann") is None
-    assert signin.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW) is None
-    assert tokens.caller(tx, "cod_ann", HERE, NOW) is None
+    assert access.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW) is None
+    assert access.caller(tx, "cod_ann", HERE, NOW) is None
     assert invitations.every(tx, None, NOW) == [], "links that they gave away work no more"
     with pytest.raises(Refused, match="no more"):
         access.current(tx, me(ann))
@@ -94,7 +94,7 @@ def test_of_others_nothing_goes(tx: Tx, ann: User) -> None:
         tx, digest="bobs", group="physics", role="member", rules=RULES, who="user:bob", now=NOW
     )
     people.delete(tx, "ann")
-    assert tokens.caller(tx, "cod_bob", HERE, NOW) is not None
+    assert access.caller(tx, "cod_bob", HERE, NOW) is not None
     assert [each.invited_by for each in invitations.every(tx, None, NOW)] == ["user:bob"]
     assert people.members(tx, "physics")[0].user == "bob"
 
@@ -137,8 +137,8 @@ def test_who_is_absent_counts_as_little_as_who_is_disabled(tx: Tx, ann: User) ->
     for name in ("ann", "bob"):
         people.change(tx, name, {"admin": True}, now=NOW)
     rows.change(tx, ann.id, absent_at=NOW)
-    assert tokens.caller(tx, "cod_ann", HERE, NOW) is None
-    assert signin.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW) is None
+    assert access.caller(tx, "cod_ann", HERE, NOW) is None
+    assert access.session(tx, cookie="c", address=HERE, rules=RULES, now=NOW) is None
     assert sshkeys.of_group(tx, group="physics") == []
     with pytest.raises(Refused, match="last administrator"):
         people.change(tx, "bob", {"admin": False}, now=NOW)
@@ -185,7 +185,7 @@ def test_their_tokens_wait_for_the_next_sign_in(tx: Tx, eve: User) -> None:
     rules = SignInRules(oidc=Oidc(tokens=1000.0))
 
     def works(now: float, rules: SignInRules = rules) -> bool:
-        return tokens.caller(tx, "cod_eve", HERE, now, rules) is not None
+        return access.caller(tx, "cod_eve", HERE, now, rules) is not None
 
     assert (works(NOW + 1000.0), works(NOW + 1001.0)) == (
         True,
@@ -197,7 +197,7 @@ def test_their_tokens_wait_for_the_next_sign_in(tx: Tx, eve: User) -> None:
 
 
 def test_other_peoples_tokens_do_not_wait(tx: Tx, ann: User) -> None:
-    assert tokens.caller(tx, "cod_ann", HERE, NOW + 1e9, RULES) is not None
+    assert access.caller(tx, "cod_ann", HERE, NOW + 1e9, RULES) is not None
 
 
 def test_a_question_that_is_under_way_is_not_the_next_users(tx: Tx) -> None:

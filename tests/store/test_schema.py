@@ -20,7 +20,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, Table, delete, event, insert, inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
-from cod.flows.people import invitations, people, signin
+from cod.flows.people import access, invitations, people, signin
 from cod.model import SignInRules
 from cod.states import Disk, NodeState
 from cod.store import backup, schema
@@ -315,7 +315,7 @@ def test_after_a_restore_people_sign_in_anew_and_links_are_worth_nothing(
     with upgraded.begin() as tx:
         assert people.one(tx, "ann")[0].name == "ann"
         assert invitations.every(tx, None, 1.0) == []
-        assert signin.session(tx, cookie="cookie", address="", rules=rules, now=1.0) is None
+        assert access.session(tx, cookie="cookie", address="", rules=rules, now=1.0) is None
 
 
 def test_wishes_about_power_do_not_outlive_a_restore(upgraded: Engine, tmp_path: Path) -> None:

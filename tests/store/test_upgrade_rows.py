@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from cod.flows.images import images
 from cod.flows.images import templates as template_flows
-from cod.flows.people import people, signin, tokens
+from cod.flows.people import access, people, signin
 from cod.model import Role
 from cod.store import schema
 from cod.store.engine import connect
@@ -38,8 +38,8 @@ BEFORE = (
     ),
     (
         "INSERT INTO api_tokens (id, name, user_id, scope, digest, created_at, expires_at) VALUES "
-        f"(1, 'ci', NULL, 'admin', '{tokens.digest('cod_ci')}', 1.0, NULL), "
-        f"(2, 'hers', 1, 'read', '{tokens.digest('cod_hers')}', 1.0, NULL)"
+        f"(1, 'ci', NULL, 'admin', '{access.digest('cod_ci')}', 1.0, NULL), "
+        f"(2, 'hers', 1, 'read', '{access.digest('cod_hers')}', 1.0, NULL)"
     ),
     (
         "INSERT INTO notices (id, at, kind, group_id, subject, about) VALUES (1, 1.0, 'test', 7,"
@@ -80,7 +80,7 @@ def test_people_groups_and_tokens_come_through_the_upgrade(before: Engine) -> No
         tried = signin.attempt(tx, name="ann", address="192.0.2.1", now=NOW)
         assert (tried.user, tried.hash) == (ann, "")
         site, hers = (
-            tokens.caller(tx, token, "192.0.2.1", NOW) for token in ("cod_ci", "cod_hers")
+            access.caller(tx, token, "192.0.2.1", NOW) for token in ("cod_ci", "cod_hers")
         )
         assert site is not None
         assert hers is not None

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, update
 
 from cod import consolefiles
 from cod.core.nodes import transitions
-from cod.flows.people.signin import digest
+from cod.flows.people.access import digest
 from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState

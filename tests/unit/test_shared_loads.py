@@ -12,7 +12,6 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
 from cod.flows import views
-from cod.flows.scheduler import overview
 from cod.model import Role, SingleRight, Site, Who
 from cod.web.api.models import Paged
 from cod.web.api.routes import Call, Named
@@ -80,7 +79,7 @@ class World:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(views, "last_event", lambda tx: 41)
-    monkeypatch.setattr(overview, "attention", lambda tx, groups: {})
+    monkeypatch.setattr(views, "attention", lambda tx, groups: {})
     made = World()
     made.reactor.advance(100)
     return made

@@ -34,7 +34,7 @@ from cod.states import (
     VclusterState,
     after,
 )
-from cod.store import stories, watermarks
+from cod.store import stories, volumes, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import (
     bindings,
@@ -387,7 +387,7 @@ def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
     vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
     if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
         return
-    if vclusters.awaited_mounts(tx, [vcluster.id]):
+    if volumes.awaited_mounts(tx, [vcluster.id]):
         return
     if vclusters.active_nodes(tx, vcluster.id) == vcluster.size:
         ready = vclusters.change(tx, vcluster, now, ready_at=now)

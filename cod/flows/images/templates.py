@@ -13,6 +13,7 @@ from cod.store.images import images, templates
 from cod.store.people import groups
 
 image_names = templates.image_names
+resolve = templates.named
 
 
 def read(document: str) -> template.Configuration:
@@ -80,15 +81,6 @@ def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> li
         return templates.newest(tx, groups)
     if not (found := templates.revisions(tx, name)):
         raise Refused("invalid", f"there is no template {name!r}", "name")
-    return found
-
-
-def resolve(tx: Tx, *, name: str) -> Template:
-    """Return the template that 'name' (its newest live revision) or 'name@revision' names. Raises
-    `Refused`."""
-    found = templates.find(tx, name)
-    if found is None:
-        raise Refused("not_found", f"there is no template {name!r}", "template")
     return found
 
 

@@ -1,25 +1,122 @@
-"""Any flow behind the question whether who asks may, decided in the flow's own transaction; and any
-change, put down in the audit in the same transaction.
+"""Who asks, by a token or a browser's session; any flow behind the question whether who asks may,
+decided in the flow's own transaction; and any change, put down in the audit in the same
+transaction.
 
-The flows that run others: they are handed them.
+Flows that run others are handed them.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, TypeVar
 
-from cod.model import Owned, Refused, Result, Right, SingleRight, Who
+from cod.model import (
+    ApiToken,
+    Owned,
+    Refused,
+    Result,
+    Right,
+    SignInRules,
+    SingleRight,
+    User,
+    WebSession,
+    Who,
+)
 from cod.policy.people import audit, rights
 from cod.store import histories
 from cod.store.engine import Tx, trial
-from cod.store.people import access, people
+from cod.store.people import access, people, signins, tokens
 from cod.store.people import audit as audit_rows
 
 has_run = audit_rows.has_run
 T = TypeVar("T")
+RULES = SignInRules()
+FEED = "calendar"
+"""The scope of tokens that stand in the address of a calendar feed, and are good for nothing
+else."""
+SEEN_EVERY = 60.0
+"""Seconds between two notes that a session is in use."""
+
+# ---------------------------------------------------------------- who asks
+
+
+def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = RULES) -> Who | None:
+    """Return who asks by a token; None for an unknown or expired one, or one of a user who may do
+    nothing, or whom their OpenID Connect provider, which cannot be asked about them, has not
+    vouched for lately (`rules`)."""
+    found = tokens.valid(tx, token, now)
+    return None if found is None or found.scope == FEED else _who(tx, found, address, now, rules)
+
+
+def subscriber(tx: Tx, token: str, address: str, now: float, rules: SignInRules) -> Who | None:
+    """Return as whom a calendar program asks for the feed by the token in its address; None for a
+    token that is unknown, has expired, or is for something else."""
+    found = tokens.valid(tx, token, now)
+    return None if found is None or found.scope != FEED else _who(tx, found, address, now, rules)
+
+
+def _who(tx: Tx, found: ApiToken, address: str, now: float, rules: SignInRules) -> Who | None:
+    name = f"token:{found.name}"
+    if found.user_id is None:
+        if found.scope == "metrics":
+            return Who(name, writes=False, measures=True, address=address)
+        return Who(name, admin=True, writes=found.scope == "admin", address=address)
+    user = people.get(tx, found.user_id)
+    if user is None or not user.able or lapsed(user, rules, now):
+        return None
+    return rights.person(
+        user,
+        *people.standing(tx, user.id),
+        name=name,
+        address=address,
+        writes=found.scope == "write",
+        only=found.group_id,
+    )
+
+
+def lapsed(user: User, rules: SignInRules, now: float) -> bool:
+    """Return whether the user's tokens wait for the user to sign in again."""
+    seen = user.created_at if user.signed_in_at is None else user.signed_in_at
+    return user.directory == "oidc" and bool(rules.oidc.tokens) and now - seen > rules.oidc.tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use
+    (`seen`)."""
+
+    who: Who
+    user: User
+    session: WebSession
+    stale: bool
+
+
+def digest(secret: str) -> str:
+    """Return the stored digest of a cookie or a link's secret: BLAKE2b-256, hex. The secrets are
+    random: no salt, no slow hash."""
+    return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
+
+
+def session(
+    tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
+) -> SignedIn | None:
+    """Return the session whose cookie has the digest `cookie`, with its user's present
+    rights; None if it is over. Writes nothing."""
+    found = signins.by_digest(tx, cookie)
+    if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
+        return None
+    user = people.get(tx, found.user_id)
+    if user is None or not user.able:
+        return None
+    who = rights.person(user, *people.standing(tx, user.id), address=address)
+    who = replace(who, session=found.id)
+    return SignedIn(who, user, found, now - found.last_seen >= SEEN_EVERY)
+
+
+# ---------------------------------------------------------------- what they may, and have changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +225,7 @@ class DryRun:
 def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: float) -> DryRun:
     """Return what `flow` would change, as far as `who` may see it: it runs, and its writes are
     undone. Raises what it raises."""
-    newest = histories.newest(tx)
+    newest = histories.last_event(tx)
     with trial(tx):
         _, was, is_, _ = _compared(tx, flow, change)
         taken = histories.taken_out_of_use(tx, newest, now)

@@ -8,9 +8,8 @@ and says what to verify against; then `right` takes the count back, or `failed` 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cod.core.people import directory
 from cod.model import (
@@ -31,8 +30,6 @@ from cod.store.people import audit, people, signins
 check_password = signin.check_password
 PASSWORD_RULE = signin.PASSWORD_RULE
 seen = signins.seen
-SEEN_EVERY = 60.0
-"""Seconds between two notes that a session is in use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +39,6 @@ class Attempt:
 
     user: User | None
     hash: str
-
-
-@dataclass(frozen=True, slots=True)
-class SignedIn:
-    """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use
-    (`seen`)."""
-
-    who: Who
-    user: User
-    session: WebSession
-    stale: bool
-
-
-def digest(secret: str) -> str:
-    """Return the stored digest of a cookie or a link's secret: BLAKE2b-256, hex. The secrets are
-    random: no salt, no slow hash."""
-    return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
 
 
 def wrong() -> Refused:
@@ -194,22 +174,6 @@ def _put(tx: Tx, counts: Mapping[str, signin.FailureCount | None]) -> None:
 
 
 # ---------------------------------------------------------------- sessions
-
-
-def session(
-    tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
-) -> SignedIn | None:
-    """Return the session whose cookie has the digest `cookie`, with its user's present
-    rights; None if it is over. Writes nothing."""
-    found = signins.by_digest(tx, cookie)
-    if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
-        return None
-    user = people.get(tx, found.user_id)
-    if user is None or not user.able:
-        return None
-    who = rights.person(user, *people.standing(tx, user.id), address=address)
-    who = replace(who, session=found.id)
-    return SignedIn(who, user, found, now - found.last_seen >= SEEN_EVERY)
 
 
 def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:

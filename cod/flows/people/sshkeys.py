@@ -10,6 +10,8 @@ from cod.policy.people import sshkeys as policy
 from cod.store.engine import Tx
 from cod.store.people import groups, people, sshkeys
 
+in_group = sshkeys.of_group
+
 
 def mine(tx: Tx, who: Who) -> list[SshKey]:
     """Return the keys of the one who asks, in the order in which they came."""

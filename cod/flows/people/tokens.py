@@ -1,5 +1,5 @@
-"""Tokens of the REST API: who calls by them; the site's, which act as its administrator, and those
-of users.
+"""Tokens of the REST API: the site's, which act as its administrator, and those of users. Who asks
+by one is said in `flows.people.access`.
 
 A user's token is called `TOKEN@USER`, so that names of tokens tell whose they are and nobody's are
 in another's way.
@@ -7,71 +7,18 @@ in another's way.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from cod.model import ApiToken, Refused, SignInRules, User, Who
+from cod.model import ApiToken, Refused, Who
 from cod.policy.people import rights
 from cod.store.engine import Tx
 from cod.store.people import audit, groups, people, tokens
 
 every = tokens.every
-DEFAULTS = SignInRules()
 MOST = 100  # tokens of one user
-FEED = "calendar"
-"""The scope of tokens that stand in the address of a calendar feed, and are good for nothing
-else."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
-
-
-def digest(token: str) -> str:
-    """Return the stored digest of a token: BLAKE2b-256, hex. Tokens are random, so no salt and no
-    slow hash are needed."""
-    return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
-
-
-def caller(
-    tx: Tx, token: str, address: str, now: float, rules: SignInRules = DEFAULTS
-) -> Who | None:
-    """Return who asks by a token; None for an unknown or expired one, or one of a user who may do
-    nothing, or whom their OpenID Connect provider, which cannot be asked about them, has not
-    vouched for lately (`rules`)."""
-    found = tokens.valid(tx, digest(token), now)
-    return None if found is None or found.scope == FEED else _who(tx, found, address, now, rules)
-
-
-def subscriber(tx: Tx, token: str, address: str, now: float, rules: SignInRules) -> Who | None:
-    """Return as whom a calendar program asks for the feed by the token in its address; None for a
-    token that is unknown, has expired, or is for something else."""
-    found = tokens.valid(tx, digest(token), now)
-    return None if found is None or found.scope != FEED else _who(tx, found, address, now, rules)
-
-
-def _who(tx: Tx, found: ApiToken, address: str, now: float, rules: SignInRules) -> Who | None:
-    name = f"token:{found.name}"
-    if found.user_id is None:
-        if found.scope == "metrics":
-            return Who(name, writes=False, measures=True, address=address)
-        return Who(name, admin=True, writes=found.scope == "admin", address=address)
-    user = people.get(tx, found.user_id)
-    if user is None or not user.able or lapsed(user, rules, now):
-        return None
-    return rights.person(
-        user,
-        *people.standing(tx, user.id),
-        name=name,
-        address=address,
-        writes=found.scope == "write",
-        only=found.group_id,
-    )
-
-
-def lapsed(user: User, rules: SignInRules, now: float) -> bool:
-    """Return whether the user's tokens wait for the user to sign in again."""
-    seen = user.created_at if user.signed_in_at is None else user.signed_in_at
-    return user.directory == "oidc" and bool(rules.oidc.tokens) and now - seen > rules.oidc.tokens
 
 
 # ---------------------------------------------------------------- the site's
@@ -97,9 +44,7 @@ def create(
         audit.add(
             tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now
         )
-    return tokens.add(
-        tx, name, scope, digest(token), now, None if lifetime is None else now + lifetime
-    )
+    return tokens.add(tx, name, scope, token, now, None if lifetime is None else now + lifetime)
 
 
 def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
@@ -158,7 +103,7 @@ def make(
         tx,
         full,
         scope,
-        digest(token),
+        token,
         now,
         None if lifetime is None else now + lifetime,
         user_id=user.id,

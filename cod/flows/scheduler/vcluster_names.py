@@ -54,7 +54,8 @@ def _live(tx: Tx, vcluster: str) -> Vcluster:
 
 
 def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> list[NameView]:
-    hosts, known = dns_names.of_vcluster(tx, vcluster.id), vcluster_names.of(tx, vcluster.id)
+    known = vcluster_names.of(tx, vcluster.id)
+    hosts = dns_names.of_vcluster(tx, vcluster.id) if known else {}
     shown = []
     for name in known.values():
         last = policy.follow(name.name, known)[-1]

@@ -23,7 +23,7 @@ from cod.store.nodes import nodes, types
 from cod.store.people import audit
 from cod.store.scheduler import maintenance, node_counts, reclaims, requests, vclusters
 
-every = views.vcms
+every, find = views.vcms, views.vcm
 gone = vcms.gone
 started = vcms.started
 progress = vcms.progress
@@ -177,11 +177,6 @@ def admit(
 def revoke(tx: Tx, *, vcluster: str) -> None:
     """Revoke the vcluster's VCM. Its nodes, requests and reclaims stay as they are."""
     vcms.revoke(tx, _vcluster(tx, vcluster).id)
-
-
-def find(tx: Tx, vcluster: str) -> VcmView | None:
-    """Return the vcluster's VCM; None where it has none."""
-    return next(iter(views.vcms(tx, vcluster=vcluster)), None)
 
 
 def show(tx: Tx, vcluster: str) -> VcmView:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from cod.core import volumes as core
 from cod.model import (
     AskedVolume,
-    Attachment,
     FileServer,
     FlowContext,
     NfsSecurity,
@@ -30,6 +29,7 @@ from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
 
+mounted = volumes.mounted
 LAST = (VclusterState.RELEASING, VclusterState.ENDED)
 
 
@@ -57,16 +57,6 @@ def show(tx: Tx, *, name: str, now: float) -> VolumeView:
         policy.state(volume, now),
         volumes.attachments(tx, [volume.id]),
         volumes.snapshots(tx, [volume.id]),
-    )
-
-
-def mounted(tx: Tx, *, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
-    """Return the volumes of a vcluster by mount point, including those that are yet to be exported
-    or withdrawn."""
-    found = [(volumes.get(tx, one.volume_id), one) for one in volumes.attached_to(tx, vcluster_id)]
-    return sorted(
-        ((volume, one) for volume, one in found if volume is not None),
-        key=lambda pair: pair[1].mount,
     )
 
 

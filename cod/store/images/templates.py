@@ -32,6 +32,14 @@ def find(tx: Tx, name: str) -> Template | None:
     return ROWS.find(tx, _c.name == own, _c.retired_at.is_(None), order=_c.revision.desc())
 
 
+def named(tx: Tx, name: str) -> Template:
+    """Return the template that `find` finds. Raises `Refused` where there is none."""
+    found = find(tx, name)
+    if found is None:
+        raise Refused("not_found", f"there is no template {name!r}", "template")
+    return found
+
+
 def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Template:
     """Return the template that `name` stands for on nodes of the group: its own, or the site's.
     Raises `Refused`.

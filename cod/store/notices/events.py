@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from cod.store import tables as t
 from cod.store.engine import Tx
-
-
-def last_event(tx: Tx) -> int:
-    """Return the id of the newest row of the history; 0 when there is none."""
-    return tx.scalar(select(func.max(t.node_history.c.id))) or 0
 
 
 def events(tx: Tx, after: int) -> list[Mapping[str, Any]]:

@@ -1,4 +1,5 @@
-"""Notices, and the deliveries that they are to have.
+"""Notices, the deliveries that they are to have, and who has read which: of each user all notices
+up to one, and single ones after it.
 
 A claim of a delivery is the pair (`claimed_by`, `attempts`), as of a power wish
 (`store.nodes.power`): each claim counts one attempt, so a server that comes back late cannot write
@@ -8,9 +9,9 @@ over what another did meanwhile.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Select, delete, exists, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, delete, exists, func, insert, or_, select, update
 
 from cod.model import Group, Notice, NoticeView, Send
 from cod.store import tables as t
@@ -19,6 +20,7 @@ from cod.store.rows import Rows, insert_all, theirs
 
 _n = t.notices.c
 _s = t.notice_sends.c
+_r, _u = t.notice_reads.c, t.users.c
 ROWS = Rows(Notice, t.notices)
 SENDS = Rows(Send, t.notice_sends)
 get = ROWS.known
@@ -255,3 +257,55 @@ def newest_before(tx: Tx, transition: int) -> int:
     if moment is None:
         return newest(tx)
     return tx.scalar(select(func.max(_n.id)).where(_n.at < moment)) or 0
+
+
+# ---------------------------------------------------------------- who has read them
+
+
+class Reader(NamedTuple):
+    """A user who reads notices to these groups and, if `site`, to administrators."""
+
+    user_id: int
+    groups: Collection[int]
+    site: bool
+
+
+def _unread(reader: Reader) -> list[ColumnElement[bool]]:
+    """Return the conditions of notices since the user was made that the user has not read."""
+    own = _n.group_id.in_(reader.groups)
+    user = select(_u.notices_read).where(_u.id == reader.user_id).scalar_subquery()
+    since = select(_u.created_at).where(_u.id == reader.user_id).scalar_subquery()
+    return [
+        _n.events.is_(None),
+        or_(own, _n.group_id.is_(None)) if reader.site else own,
+        _n.id > user,
+        _n.at >= since,
+        ~exists().where(_r.user_id == reader.user_id, _r.notice_id == _n.id),
+    ]
+
+
+def unread_count(tx: Tx, reader: Reader, most: int) -> int:
+    """Return how many notices the user has not read, `most` at most."""
+    found = select(_n.id).where(*_unread(reader)).limit(most).subquery()
+    return tx.scalar(select(func.count()).select_from(found)) or 0
+
+
+def unread_among(tx: Tx, reader: Reader, among: Collection[int]) -> set[int]:
+    """Return which of these notices the user has not read."""
+    own = select(_n.id).where(*_unread(reader), _n.id.in_(among))
+    return set(tx.scalars(own)) if among else set()
+
+
+def mark_read(tx: Tx, user_id: int, notice_ids: Collection[int]) -> None:
+    """Note that the user has read these unread notices."""
+    rows = [{"user_id": user_id, "notice_id": one} for one in sorted(notice_ids)]
+    if rows:
+        tx.execute(insert(t.notice_reads), rows)
+
+
+def mark_all_read(tx: Tx, user_id: int, until: int) -> None:
+    """Note that the user has read all notices up to the one with that id."""
+    tx.execute(
+        update(t.users).where(_u.id == user_id, _u.notices_read < until).values(notices_read=until)
+    )
+    tx.execute(delete(t.notice_reads).where(_r.user_id == user_id, _r.notice_id <= until))

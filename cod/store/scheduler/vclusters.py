@@ -429,26 +429,3 @@ def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:
         .group_by(n.vcluster_id, t.node_types.c.name)
     )
     return [(row[0], row[1], row[2], row[3]) for row in tx.execute(query)]
-
-
-def awaited_mounts(
-    tx: Tx, vcluster_ids: Collection[int], *, failing: bool = False
-) -> dict[int, list[tuple[str, str]]]:
-    """Return, by vcluster, what its nodes are to mount and cannot yet: (mount point, file server),
-    by mount point. `failing`: only what the file server has been asked for, and has not done."""
-    a, v = t.volume_attachments.c, t.volumes.c
-    found: dict[int, list[tuple[str, str]]] = {}
-    query = (
-        select(a.vcluster_id, a.mount, v.fileserver)
-        .join_from(t.volume_attachments, t.volumes, v.id == a.volume_id)
-        .where(
-            a.vcluster_id.in_(list(vcluster_ids)),
-            a.leaving.is_(False),
-            (v.applied < a.sequence) | v.made_at.is_(None),
-            *([v.reason != ""] if failing else []),
-        )
-        .order_by(a.mount)
-    )
-    for vcluster_id, mount, fileserver in tx.execute(query):
-        found.setdefault(vcluster_id, []).append((mount, fileserver))
-    return found

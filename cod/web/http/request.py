@@ -25,8 +25,7 @@ from urllib.parse import unquote
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
 
-from cod.flows.people import tokens
-from cod.flows.people.signin import SignedIn
+from cod.flows.people.access import SignedIn, caller
 from cod.model import Who
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, unexpected
@@ -264,7 +263,7 @@ class WebRequest(http.Request):
         if kind.lower() != "bearer" or not token:
             raise HttpProblem(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
         who = await self.port.pool.read(
-            tokens.caller,
+            caller,
             token.strip(),
             self.address,
             self.port.clock(),

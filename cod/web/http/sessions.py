@@ -17,7 +17,7 @@ from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
 from urllib.parse import quote, unquote
 
-from cod.flows.people.signin import SignedIn
+from cod.flows.people.access import SignedIn
 from cod.model import Who
 from cod.web.http.errors import HttpProblem
 

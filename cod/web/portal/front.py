@@ -22,7 +22,6 @@ from cod.flows.notices import reading
 from cod.flows.people import audit
 from cod.flows.people.access import guarded, offered
 from cod.flows.replies import Repeated
-from cod.flows.scheduler import overview
 from cod.model import Refused, Right, SingleRight, Who
 from cod.pool import Tx
 from cod.web.api import calls, routes
@@ -437,7 +436,7 @@ def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
     page that the site is held."""
     shared = {
         "last_event": views.last_event(tx),
-        "nav_counts": {} if page.public else overview.attention(tx, groups=ask.who.groups),
+        "nav_counts": {} if page.public else views.attention(tx, groups=ask.who.groups),
         "site_hold": hold.counts(tx) if ask.who.admin else None,
         "unread": reading.count(tx, who=ask.who).unread,
     }

@@ -20,7 +20,6 @@ from typing import Any
 from twisted.internet.defer import DeferredLock
 
 from cod.flows import views
-from cod.flows.scheduler import overview
 from cod.model import Who
 from cod.pool import Tx
 from cod.web.api.context import Context
@@ -96,7 +95,7 @@ def _read(page: Page[Any, Any], ask: PageCall[Any, Any], tx: Tx) -> dict[str, An
     shared = {
         "now": ask.now,
         "last_event": views.last_event(tx),
-        "nav_counts": overview.attention(tx, groups=ask.who.groups),
+        "nav_counts": views.attention(tx, groups=ask.who.groups),
     }
     return shared | dict(page.load(tx, ask))
 

@@ -15,10 +15,10 @@ from typing import Any, ParamSpec, TypeVar
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
+from cod.flows.people import access, invitations, people, signin, tokens
 from cod.flows.people import directory_sync as sync_flows
-from cod.flows.people import invitations, people, signin, tokens
-from cod.flows.people.access import has_run
-from cod.flows.people.signin import Attempt, SignedIn, digest
+from cod.flows.people.access import SignedIn, digest, has_run
+from cod.flows.people.signin import Attempt
 from cod.model import (
     DirectorySyncResult,
     Identity,
@@ -150,7 +150,7 @@ class SignIn:
         Requests that a page makes by itself do not prolong the session."""
         now = self._clock()
         found = await self._pool.read(
-            signin.session,
+            access.session,
             cookie=digest(cookie),
             address=address,
             rules=self._site.current.signin,

@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from cod.flows.people import invitation_mail, invitations
-from cod.flows.people.access import RequiredRight
-from cod.flows.people.signin import digest
+from cod.flows.people.access import RequiredRight, digest
 from cod.model import Invitation, Right, Role, SingleRight
 from cod.net.notify.invitation_mail import send_link
 from cod.pool import Tx

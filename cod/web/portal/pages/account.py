@@ -8,6 +8,7 @@ from typing import Any
 from cod.choices import NoticeMail
 from cod.flows.notices import mail_choices
 from cod.flows.people import people, signin, sshkeys, tokens
+from cod.flows.people.access import FEED
 from cod.pool import Tx
 from cod.quantity import read_span
 from cod.web.api.resources.account import TokenMake
@@ -74,7 +75,7 @@ ACTIONS = (
         PATH + "/feeds",
         "POST /me/tokens",
         PATH,
-        body=lambda fields: forms.body_of(TokenMake, fields, {}) | {"scope": tokens.FEED},
+        body=lambda fields: forms.body_of(TokenMake, fields, {}) | {"scope": FEED},
         shows="feed.html",
     ),
     act(PATH + "/tokens/{name}/remove", "DELETE /me/tokens/{name}", PATH, "The token is revoked."),

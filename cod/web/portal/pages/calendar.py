@@ -16,7 +16,7 @@ from typing import Any, Literal
 from markupsafe import Markup
 
 from cod import svg
-from cod.flows.people import tokens
+from cod.flows.people import access
 from cod.flows.scheduler import calendar, feed
 from cod.flows.scheduler.calendar import Bar, Calendar, Closed, FreeSpan
 from cod.model import Refused, Site
@@ -187,7 +187,7 @@ def _span(bar: Bar, name: str) -> svg.Span:
 def _subscribed(
     tx: Tx, *, token: str, address: str, base: str, site: Site, now: float
 ) -> feed.Feed:
-    who = tokens.subscriber(tx, token, address, now, site.signin)
+    who = access.subscriber(tx, token, address, now, site.signin)
     if who is None:
         raise Refused("not_found", "This calendar does not exist, or its address was revoked.")
     return feed.read(tx, who=who, base=base, site=site, now=now)

@@ -92,7 +92,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
         "rights": SingleRight.abouts(),
         "beyond": BEYOND,
         "invites": _invites(ask.who, group.id),
-        "keys": sshkeys.of_group(tx, group.name),
+        "keys": sshkeys.in_group(tx, group.id),
         "invitations": invitations.every(tx, groups=only, now=ask.now) if owns else [],
         "deliveries": _deliveries(tx, group.name, Part(limit=8)) if owns else [],
         "rules": facts_of(

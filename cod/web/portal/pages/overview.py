@@ -9,7 +9,6 @@ from typing import Any
 from cod.flows import views
 from cod.flows.notices import notices
 from cod.flows.people import first_steps
-from cod.flows.scheduler import overview
 from cod.model import Page as Part
 from cod.pool import Tx
 from cod.states import NodeState
@@ -19,22 +18,21 @@ from cod.web.portal.page import Page, act
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)
+MOST = 50  # nodes on their way that are shown
 
 
 def _overview(tx: Tx, ask: Call) -> dict[str, Any]:
     groups = ask.who.groups
     mine = {
         "vclusters": views.vcluster_list(tx, page=SOONEST, groups=groups),
-        "under_way": overview.under_way(tx, groups=groups),
+        "under_way": views.under_way(tx, groups, MOST),
         "waiting": views.request_list(tx, page=FEW, state="pending", groups=groups),
         "notices": notices.every(tx, page=FEW, groups=groups),
     }
     if not ask.who.admin:
         return mine | {"site_stands": None}
     return (
-        mine
-        | _stands(overview.standing(tx), ask.now)
-        | {"groupless": first_steps.without_group(tx)}
+        mine | _stands(views.standing(tx), ask.now) | {"groupless": first_steps.without_group(tx)}
     )
 
 
@@ -45,7 +43,7 @@ def _own(tx: Tx, ask: Call) -> dict[str, Any]:
     }
 
 
-def _stands(found: overview.Standing, now: float) -> dict[str, Any]:
+def _stands(found: views.Standing, now: float) -> dict[str, Any]:
     manager = found.manager
     return {
         "site_stands": found,

@@ -94,7 +94,7 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
         if view.vcluster.state == VclusterState.ACTIVE and sum(view.states.values()) > 1
         else []
     )
-    keys = sshkeys.of_group(tx, view.group)
+    keys = sshkeys.in_group(tx, view.vcluster.group_id)
     run = {
         name: documents.described(templates.resolve(tx, name=name))
         for name in {view.template, *(one.template for one in nodes if one.template)}
