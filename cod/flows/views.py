@@ -102,6 +102,7 @@ vcluster_list = lists.vclusters
 vcluster_alone = views.vcluster
 request_list = lists.requests
 conflict_list = lists.conflicts
+history = lists.history
 
 
 def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
@@ -131,11 +132,11 @@ def node_in_full(
     if groups is not None:
         report = bmcs.without(view.node.attributes)
         view = replace(view, node=replace(view.node, attributes=report))
-    history = node_history(tx, name=name, page=Page(limit=SHOWN), groups=groups)
+    found = history(tx, Page(limit=SHOWN), groups, node=name)
     return (
         view,
         bindings.of_node(tx, view.node.id),
-        history[::-1],
+        found[::-1],
         conflicts.every(tx, 20, macs=view.macs) if groups is None else [],
     )
 
@@ -150,21 +151,6 @@ def _siblings(tx: Tx, node: Node) -> Siblings | None:
         return None
     differences = equal.beside_siblings(usual.attributes, own.attributes)
     return Siblings(usual.name, usual.nodes, tuple(differences))
-
-
-def node_history(
-    tx: Tx, *, name: str, page: Page = ALL, groups: frozenset[int] | None = None
-) -> Listed[dict[str, Any]]:
-    """Return a node's transitions, the newest first; of these groups (None: all), while they held
-    it."""
-    return lists.history(tx, page, groups, node=name)
-
-
-def vcluster_history(
-    tx: Tx, *, name: str, page: Page = ALL, groups: frozenset[int] | None = None
-) -> Listed[dict[str, Any]]:
-    """Return the transitions of a vcluster's nodes while it held them, the newest first."""
-    return lists.history(tx, page, groups, vcluster=name)
 
 
 def vcluster(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,7 @@ image.add_command(inspect)
 
 
 COLUMNS = ("name", "group", "state", "format", "size", "used", "stored", "created_at", "used_by")
-
-
-def image_table(values: list[Any]) -> Any:
-    """Return images for people."""
-    return fields_table(ImageView, values, COLUMNS)
+image_table = partial(fields_table, ImageView, columns=COLUMNS)
 
 
 @image.command("list")

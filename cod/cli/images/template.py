@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import click
@@ -38,11 +38,7 @@ def template() -> None:
 
 
 COLUMNS = ("name", "revision", "created_at", "retired_at", ("digest", lambda v: v["digest"][:16]))
-
-
-def template_table(values: list[Any]) -> Any:
-    """Return a table of templates, for people."""
-    return fields_table(Template, values, COLUMNS)
+template_table = partial(fields_table, Template, columns=COLUMNS)
 
 
 @template.command("list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import click
@@ -109,11 +110,6 @@ def list_(
     show(lambda: listed(api, ChosenNodes(names, where), **only), COLUMNS)
 
 
-def node_table(nodes: list[Any]) -> Any:
-    """Return nodes for people."""
-    return fields_table(NodeView, nodes, COLUMNS)
-
-
 COLUMNS = (
     "name",
     ("state", lambda n: node_word(n["state"])),
@@ -127,6 +123,7 @@ COLUMNS = (
     ("Immune", lambda n: immunity(n["immune_until"])),
     ("Progress", lambda n: progress(n["progress"])),
 )
+node_table = partial(fields_table, NodeView, columns=COLUMNS)
 
 
 def state_of(state: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import click
@@ -101,11 +102,6 @@ def port() -> None:
     """
 
 
-def port_table(values: list[Any]) -> Any:
-    """Return switch ports for people."""
-    return fields_table(SwitchPortView, values, PORT_COLUMNS)
-
-
 def _wanted(value: Any) -> str:
     if value["wanted_vlan"] is not None:
         return str(value["wanted_vlan"])
@@ -117,6 +113,7 @@ PORT_COLUMNS = (
     ("wanted_vlan", _wanted),
     *("applied_vlan", "state", "reason"),
 )
+port_table = partial(fields_table, SwitchPortView, columns=PORT_COLUMNS)
 
 
 @port.command("list")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import click
@@ -42,11 +43,6 @@ def type_() -> None:
     """
 
 
-def type_table(values: list[Any]) -> Any:
-    """Return types for people."""
-    return fields_table(TypeView, values, COLUMNS)
-
-
 def _counts(counts: dict[str, int]) -> str:
     words: Counter[str] = Counter()
     for state, number in counts.items():
@@ -78,6 +74,7 @@ COLUMNS = (
     ("Warm", lambda v: f"{_mark(v['warm_low'])} to {_mark(v['warm_high'])}"),
     ("Hardware", lambda v: _hardware(v["facts"])),
 )
+type_table = partial(fields_table, TypeView, columns=COLUMNS)
 
 
 @type_.command("list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,6 @@ def request() -> None:
     """
 
 
-def request_table(values: list[Any]) -> Any:
-    """Return requests for people."""
-    return fields_table(RequestView, values, COLUMNS)
-
-
 def _starts(value: Any) -> str:
     """Return when a request starts: as reserved in advance, else as expected."""
     expected = value["expected"] or {"at": None}
@@ -67,6 +63,7 @@ COLUMNS = (
     "decided_at",
     "reason",
 )
+request_table = partial(fields_table, RequestView, columns=COLUMNS)
 
 
 @request.command("list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,6 @@ for each in (nis, move, moves, reinstall, reinstalls):
     vcluster.add_command(each)
 
 
-def vcluster_table(values: list[Any]) -> Any:
-    """Return vclusters for people."""
-    return fields_table(VclusterView, values, COLUMNS)
-
-
 def _state(value: Any) -> Cell:
     draining = value["drain_until"] and value["state"] == "active"
     return styled("draining", value["state"]) if draining else state_word(value["state"])
@@ -97,13 +93,14 @@ COLUMNS = (
         lambda v: f"ended {when(v['ended_at'])}" if v["ended_at"] else when(v["expires_at"]),
     ),
 )
+vcluster_table = partial(fields_table, VclusterView, columns=COLUMNS)
 
 
 def in_full(value: Any) -> Any:
     """Return a vcluster and its nodes for people."""
     from rich.console import Group
 
-    parts = [vcluster_table([value])]
+    parts: list[Any] = [vcluster_table([value])]
     if value["network"]:
         net = value["network"]
         parts.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, get_args
 
 import click
@@ -44,16 +45,11 @@ def volume() -> None:
     """
 
 
-def volume_table(values: list[Any]) -> Any:
-    """Return volumes for people."""
-    return fields_table(VolumeView, values, COLUMNS)
-
-
 def in_full(value: Any) -> Any:
     """Return a volume and its snapshots for people."""
     from rich.console import Group
 
-    parts = [volume_table([value])]
+    parts: list[Any] = [volume_table([value])]
     if value["snapshots"]:
         parts += [
             "",
@@ -100,6 +96,7 @@ COLUMNS = (
     "fileserver",
     ("Mounted by", lambda v: ", ".join(_mounted(one) for one in v["attachments"])),
 )
+volume_table = partial(fields_table, VolumeView, columns=COLUMNS)
 
 
 @volume.command("list")

@@ -18,6 +18,8 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
+    true,
 )
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
@@ -66,6 +68,22 @@ def not_null(
 ) -> Column[Any]:
     """Return a column that is never null; `options` as of a column."""
     return Column(name, type_, *keys, nullable=False, **options)
+
+
+def defaulted(
+    name: str,
+    type_: TypeEngine[Any] | type[TypeEngine[Any]],
+    value: str | float,
+    *keys: ForeignKey,
+    **options: Any,
+) -> Column[Any]:
+    """Return a column that is never null and has `value` where nobody gives one: in new rows, and
+    by the database in those that were there before the column."""
+    if isinstance(value, bool):
+        in_sql: Any = true() if value else false()
+    else:
+        in_sql = f"{value}".removesuffix(".0")
+    return not_null(name, type_, *keys, default=value, server_default=in_sql, **options)
 
 
 def table(name: str, *columns: Column[object] | Index | UniqueConstraint, comment: str) -> Table:

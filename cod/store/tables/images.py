@@ -11,10 +11,9 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    false,
 )
 
-from cod.store.tables.base import Document, FullName, Id, Time, not_null, table
+from cod.store.tables.base import Document, FullName, Id, Time, defaulted, not_null, table
 
 images = table(
     "images",
@@ -38,27 +37,11 @@ images = table(
     not_null(
         "source", Text, default="", comment="while ingesting: the server's file that is taken in"
     ),
-    not_null(
-        "sector",
-        Integer,
-        default=0,
-        server_default="0",
-        comment="bytes of its disks' logical sectors; 0: any will do",
+    defaulted("sector", Integer, 0, comment="bytes of its disks' logical sectors; 0: any will do"),
+    defaulted(
+        "table", String(8), "", comment="its partition table: gpt, mbr, full, none; '': not known"
     ),
-    not_null(
-        "table",
-        String(8),
-        default="",
-        server_default="",
-        comment="its partition table: gpt, mbr, full, none; '': not known",
-    ),
-    not_null(
-        "ends_at",
-        BigInteger,
-        default=0,
-        server_default="0",
-        comment="byte behind its last partition; 0: not known",
-    ),
+    defaulted("ends_at", BigInteger, 0, comment="byte behind its last partition; 0: not known"),
     comment="Disk and partition images in their served form.",
 )
 
@@ -85,13 +68,7 @@ uploads = table(
     ),
     not_null("sha256", String(64), default="", comment="what it must be; '': nobody said"),
     not_null("plain", Boolean, default=False, comment="serve it as it is: a kernel or ramdisk"),
-    not_null(
-        "raw",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="neither partition table nor file system is wanted",
-    ),
+    defaulted("raw", Boolean, False, comment="neither partition table nor file system is wanted"),
     not_null("actor", String(80)),
     not_null("created_at", Time),
     not_null("expires_at", Time, index=True, comment="given up by then unless more of it comes"),

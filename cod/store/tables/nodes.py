@@ -14,10 +14,19 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    false,
 )
 
-from cod.store.tables.base import Document, FullName, Id, Mac, Name, Time, not_null, table
+from cod.store.tables.base import (
+    Document,
+    FullName,
+    Id,
+    Mac,
+    Name,
+    Time,
+    defaulted,
+    not_null,
+    table,
+)
 
 TAGS = 600  # characters of a node's tags
 
@@ -99,11 +108,10 @@ nodes = table(
     Column("type_id", Id, ForeignKey("node_types.id")),
     Column("block_id", Id, ForeignKey("node_blocks.id")),
     Column("rack_position", String(16), comment="in its rack: '17'; null: not known"),
-    not_null(
+    defaulted(
         "tags",
         String(TAGS),
-        default="",
-        server_default="",
+        "",
         index=True,
         comment="an administrator's words for it, each between spaces: ' gpu old '; '': none",
     ),
@@ -159,18 +167,16 @@ nodes = table(
     ),
     not_null("progress_total", BigInteger, default=0),
     not_null("progress_rate", Double, default=0.0, comment="bytes per second, recent"),
-    not_null(
+    defaulted(
         "progress_phase",
         String(16),
-        default="",
-        server_default="",
+        "",
         comment="of which step these are, as its agent calls it: wipe, write, verify …",
     ),
-    not_null(
+    defaulted(
         "progress_source",
         Name,
-        default="",
-        server_default="",
+        "",
         comment="where the image comes from: a node's name, or 'the server'; empty: not told",
     ),
     not_null("power", String(8), default="unknown", comment="on, off or unknown, as last verified"),
@@ -189,28 +195,25 @@ nodes = table(
         Name,
         comment="the site file's account to sign in to its BMC with; null: none",
     ),
-    not_null(
+    defaulted(
         "keep",
         String(1000),
-        default="",
-        server_default="",
+        "",
         comment=(
             "its disks that are never written, as marks with newlines between: see policy/keep.py"
         ),
     ),
-    not_null(
+    defaulted(
         "waits_for",
         String(80),
-        default="",
-        server_default="",
+        "",
         comment="part of the site that is down and that it needs to go on; '': none",
     ),
     Column("waits_since", Time, comment="null: it does not"),
-    not_null(
+    defaulted(
         "boot_unordered",
         Boolean,
-        default=False,
-        server_default=false(),
+        False,
         comment="it was reset or switched on by nobody's order, which nothing has confirmed yet",
     ),
     Column("home_at", Time, comment="when the place below was remembered; null: it was not yet"),
@@ -219,11 +222,10 @@ nodes = table(
     Column("home_remote", String(160), comment="where it boots: remote id; null: not told"),
     Column("home_port", String(200), comment="where it boots: SWITCH PORT by LLDP; null: not told"),
     Column("power_seen_at", Time, comment="when its power driver last told `power`; null: never"),
-    not_null(
+    defaulted(
         "wipe",
         String(8),
-        default="",
-        server_default="",
+        "",
         comment=(
             "tables, zero or purge: in wipe, how its disks are being erased; else how at least they"
             " are to be next, by those that held it; '': they say nothing"
@@ -392,15 +394,9 @@ node_stories = table(
         comment="newest generation in which the database can have had it installed",
     ),
     not_null("verdict", String(8), comment="silent, agrees or differs"),
-    not_null(
-        "source",
-        String(8),
-        default="",
-        server_default="",
-        comment="agent or dhcp; '': nothing was said",
-    ),
+    defaulted("source", String(8), "", comment="agent or dhcp; '': nothing was said"),
     Column("at", Time, comment="when it was said"),
-    not_null("said", String(300), default="", server_default=""),
+    defaulted("said", String(300), ""),
     comment="Nodes that are held until their machines and the database agree.",
 )
 
@@ -416,12 +412,11 @@ power_actions = table(
     Column("claim_expires", Time),
     Column("done_at", Time, index=True, comment="set: finished, dropped or given up (see error)"),
     not_null("error", Text, default=""),
-    not_null("wished_at", Time, default=0.0, server_default="0"),
-    not_null(
+    defaulted("wished_at", Time, 0.0),
+    defaulted(
         "stage",
         Integer,
-        default=0,
-        server_default="0",
+        0,
         comment="commands that were accepted and did not show: a stronger one is next",
     ),
     comment=(
@@ -500,13 +495,7 @@ captures = table(
     not_null("asked_at", Time),
     Column("ended_at", Time),
     not_null("reason", Text, default="", comment="why it failed, or what went wrong on the way"),
-    not_null(
-        "what",
-        String(8),
-        default="",
-        server_default="",
-        comment="map, or a partition's number; '': the whole disk",
-    ),
+    defaulted("what", String(8), "", comment="map, or a partition's number; '': the whole disk"),
     comment="The newest capture of each node's disk into an image.",
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Text
 
-from cod.store.tables.base import Document, Id, Name, Time, not_null, table
+from cod.store.tables.base import Document, Id, Name, Time, defaulted, not_null, table
 
 notices = table(
     "notices",
@@ -24,11 +24,10 @@ notices = table(
     Column(
         "events", Document, comment="JSON of what happened, for programs; null: a notice for people"
     ),
-    not_null(
+    defaulted(
         "link",
         String(300),
-        default="",
-        server_default="",
+        "",
         comment="path of the portal's page where something can be done about it; ''",
     ),
     Index(None, "kind", "at"),

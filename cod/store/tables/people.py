@@ -13,10 +13,9 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    false,
 )
 
-from cod.store.tables.base import Document, Exact, Id, Name, Time, not_null, table
+from cod.store.tables.base import Document, Exact, Id, Name, Time, defaulted, not_null, table
 
 users = table(
     "users",
@@ -26,23 +25,14 @@ users = table(
     not_null("email", String(254), default=""),
     not_null("created_at", Time),
     Column("disabled_at", Time, comment="set: may not sign in"),
-    not_null(
-        "admin", Boolean, default=False, server_default=false(), comment="a site administrator"
-    ),
-    not_null(
+    defaulted("admin", Boolean, False, comment="a site administrator"),
+    defaulted(
         "password",
         String(200),
-        default="",
-        server_default="",
+        "",
         comment="argon2id in its own notation; '': none, signs in elsewhere or not yet",
     ),
-    not_null(
-        "directory",
-        String(16),
-        default="",
-        server_default="",
-        comment="where it signs in: '' here, ldap or oidc",
-    ),
+    defaulted("directory", String(16), "", comment="where it signs in: '' here, ldap or oidc"),
     Column("subject", Exact, unique=True, comment="its name there; null: signs in here"),
     Column("signed_in_at", Time, comment="when it last came in by showing who it is; null: never"),
     Column(
@@ -53,39 +43,26 @@ users = table(
     Column("uid", BigInteger, unique=True, comment="its POSIX number on nodes"),
     Column("gid", BigInteger, comment="of its primary group: its own where it is the uid"),
     Column("checklist_over_at", Time, comment="when it dismissed its first steps; null: never"),
-    not_null(
-        "shell",
-        String(100),
-        default="",
-        server_default="",
-        comment="login shell on nodes, from its directory; '': the site's",
+    defaulted(
+        "shell", String(100), "", comment="login shell on nodes, from its directory; '': the site's"
     ),
-    not_null(
+    defaulted(
         "home",
         String(255),
-        default="",
-        server_default="",
+        "",
         comment="home directory on nodes, from its directory; '': the site's",
     ),
-    not_null(
+    defaulted(
         "primary_group",
         String(63),
-        default="",
-        server_default="",
+        "",
         comment="name of the group `gid`, from its directory; '': not known",
     ),
-    not_null(
-        "admin_given",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="`admin` comes from a group of its directory",
-    ),
-    not_null(
+    defaulted("admin_given", Boolean, False, comment="`admin` comes from a group of its directory"),
+    defaulted(
         "notices_read",
         Id,
-        default=0,
-        server_default="0",
+        0,
         comment="notices up to this id are read, beside those in notice_reads",
     ),
     Index("ix_users_admin", "admin"),
@@ -111,56 +88,34 @@ groups = table(
         BigInteger,
         comment="bytes that its volumes may have together; null: the site's",
     ),
-    not_null(
-        "email",
-        Text,
-        default="",
-        server_default="",
-        comment="whom to tell: addresses, separated by commas",
-    ),
-    not_null(
-        "webhook",
-        Text,
-        default="",
-        server_default="",
-        comment="URL that notices are posted to, or ''",
-    ),
-    not_null(
+    defaulted("email", Text, "", comment="whom to tell: addresses, separated by commas"),
+    defaulted("webhook", Text, "", comment="URL that notices are posted to, or ''"),
+    defaulted(
         "webhook_format",
         String(16),
-        default="json",
-        server_default="json",
+        "json",
         comment="json, slack, mattermost, teams, matrix: what the webhook expects",
     ),
-    not_null(
+    defaulted(
         "webhook_events",
         String(40),
-        default="notices",
-        server_default="notices",
+        "notices",
         comment="what is posted: notices, vclusters, nodes; with spaces between",
     ),
-    not_null(
+    defaulted(
         "webhook_turn",
         Integer,
-        default=0,
-        server_default="0",
+        0,
         comment="how often the webhook's secret was changed; part of what it is derived from",
     ),
     Column("gid", BigInteger, unique=True, comment="its POSIX number on nodes"),
-    not_null(
+    defaulted(
         "shares",
         Double,
-        default=1.0,
-        server_default="1",
+        1.0,
         comment="what it is to have of the site, in proportion to the other groups'",
     ),
-    not_null(
-        "guarantee",
-        Integer,
-        default=0,
-        server_default="0",
-        comment="nodes that are not taken from it for others",
-    ),
+    defaulted("guarantee", Integer, 0, comment="nodes that are not taken from it for others"),
     Column("node_limit", Integer, comment="nodes that it may hold at once; null: the site's"),
     Column("budget", Double, comment="money of a month, to be warned by; null: none"),
     Column("hours_limit", Double, comment="node-hours that it may use in a month; null: no limit"),
@@ -191,11 +146,10 @@ groups = table(
         Name,
         comment="the user who created it by the site's rule; null: an administrator did",
     ),
-    not_null(
+    defaulted(
         "user_shares",
         Boolean,
-        default=False,
-        server_default=false(),
+        False,
         comment="its requests are ranked by what their users have used",
     ),
     comment="Groups own vclusters, images and templates, and give requests their priority.",
@@ -223,26 +177,20 @@ group_permissions = table(
     Column("group_id", Id, ForeignKey("groups.id"), primary_key=True),
     Column("user_id", Id, ForeignKey("users.id"), primary_key=True),
     not_null("role", String(16), comment="owner, member or viewer"),
-    not_null(
+    defaulted(
         "rights",
         String(100),
-        default="",
-        server_default="",
+        "",
         comment="resize, consoles, capture, invite: single rights beside the role",
     ),
-    not_null(
+    defaulted(
         "shares",
         Double,
-        default=1.0,
-        server_default="1",
+        1.0,
         comment="in proportion to the other users' of the group, where it has users' shares",
     ),
-    not_null(
-        "given",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="the role comes from a group of the user's directory",
+    defaulted(
+        "given", Boolean, False, comment="the role comes from a group of the user's directory"
     ),
     comment="Who may do what in a group's name.",
 )
@@ -356,13 +304,7 @@ ssh_keys = table(
     not_null("key", Text, comment="base64, as in an authorized_keys file"),
     not_null("fingerprint", String(63), comment="SHA256:…, as ssh-keygen prints it"),
     not_null("created_at", Time),
-    not_null(
-        "given",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="it comes from the user's directory",
-    ),
+    defaulted("given", Boolean, False, comment="it comes from the user's directory"),
     UniqueConstraint("user_id", "fingerprint"),
     comment="Public keys of users; those of a vcluster's group reach its nodes.",
 )

@@ -12,11 +12,9 @@ from sqlalchemy import (
     Integer,
     String,
     Text,
-    false,
-    true,
 )
 
-from cod.store.tables.base import Document, Id, Name, Time, Words, not_null, table
+from cod.store.tables.base import Document, Id, Name, Time, Words, defaulted, not_null, table
 
 vclusters = table(
     "vclusters",
@@ -55,34 +53,18 @@ vclusters = table(
         Time,
         comment="when its lease began, from which max_lease counts; null while pending",
     ),
-    not_null(
-        "isolated",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="its nodes are in a VLAN of their own",
-    ),
+    defaulted("isolated", Boolean, False, comment="its nodes are in a VLAN of their own"),
     Column(
         "network_prefix",
         Integer,
         comment="prefix length of the subnet that it gets with its nodes; null: not isolated",
     ),
-    not_null(
-        "preemptible",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="any other request may take its nodes, down to none",
+    defaulted(
+        "preemptible", Boolean, False, comment="any other request may take its nodes, down to none"
     ),
     Column("user_id", Id, comment="who created it; null: not known"),
-    not_null("description", String(500), default="", server_default="", comment="what it is for"),
-    not_null(
-        "tags",
-        String(200),
-        default="",
-        server_default="",
-        comment="words to find it by, with spaces between",
-    ),
+    defaulted("description", String(500), "", comment="what it is for"),
+    defaulted("tags", String(200), "", comment="words to find it by, with spaces between"),
     comment="Virtual clusters.",
 )
 
@@ -128,7 +110,7 @@ vcluster_names = table(
     not_null(
         "target", String(253), comment="a host or a name of the vcluster; external: a full name"
     ),
-    not_null("external", Boolean, default=False, server_default=false()),
+    defaulted("external", Boolean, False),
     not_null("created_at", Time),
     not_null("actor", String(80), comment="who added or changed it last"),
     comment=(
@@ -204,20 +186,8 @@ node_requests = table(
     not_null("priority", Integer, comment="its group's, when submitted"),
     not_null("submitted_at", Time),
     Column("decided_at", Time),
-    not_null(
-        "may_wait",
-        Boolean,
-        default=True,
-        server_default=true(),
-        comment="false: rejected if it cannot be met now",
-    ),
-    not_null(
-        "may_spread",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="a tuple's nodes may be of several blocks",
-    ),
+    defaulted("may_wait", Boolean, True, comment="false: rejected if it cannot be met now"),
+    defaulted("may_spread", Boolean, False, comment="a tuple's nodes may be of several blocks"),
     Column(
         "source_id",
         Id,
@@ -228,7 +198,7 @@ node_requests = table(
     Column(
         "deadline", Time, comment="of a move: when nodes that are still held are taken; else null"
     ),
-    not_null("granted", Integer, default=0, server_default="0", comment="of a move: nodes so far"),
+    defaulted("granted", Integer, 0, comment="of a move: nodes so far"),
     Column(
         "starts_at", Time, comment="when a reservation in advance begins; null: the request is none"
     ),
@@ -382,7 +352,7 @@ energy_use = table(
     not_null("seconds", Double, default=0.0, comment="node-seconds"),
     not_null("joules", Double, default=0.0, comment="used"),
     not_null("always_on", Double, default=0.0, comment="joules had no node ever slept"),
-    not_null("grams", Double, default=0.0, server_default="0", comment="of CO2 emitted"),
+    defaulted("grams", Double, 0.0, comment="of CO2 emitted"),
     comment="Energy by day, group and type.",
 )
 
@@ -413,13 +383,7 @@ marks = table(
     "marks",
     Column("name", String(64), primary_key=True),
     not_null("at", Time),
-    not_null(
-        "about",
-        String(300),
-        default="",
-        server_default="",
-        comment="of 'hold': why the site is held",
-    ),
+    defaulted("about", String(300), "", comment="of 'hold': why the site is held"),
     comment="How far work that goes on in time has come: 'energy' …",
 )
 
@@ -429,11 +393,10 @@ claims = table(
     not_null("owner", String(64)),
     not_null("generation", BigInteger, comment="+1 with each new owner; checked in every apply"),
     not_null("expires_at", Time),
-    not_null(
+    defaulted(
         "acts",
         BigInteger,
-        default=0,
-        server_default="0",
+        0,
         comment="+1 with each act under it, so that an act and a take-over write the same row",
     ),
     comment="Who may do what only one may do at a time.",
@@ -448,11 +411,10 @@ server_parts = table(
     not_null("database_schema", String(16), comment="that the program was written for"),
     not_null("started_at", Time),
     not_null("seen_at", Time, comment="when the part renewed the row last, by its host's clock"),
-    not_null(
+    defaulted(
         "key",
         String(64),
-        default="",
-        server_default="",
+        "",
         comment="of the tokens by which other hosts fetch images here; of images alone, else ''",
     ),
     comment="The parts of the server on each host, as each says of itself.",
@@ -494,11 +456,10 @@ maintenance_windows = table(
     ),
     not_null("created_at", Time),
     not_null("created_by", String(80)),
-    not_null(
+    defaulted(
         "revision",
         Integer,
-        default=0,
-        server_default="0",
+        0,
         comment="how often its times were changed: a calendar program goes by it",
     ),
     comment="Times in which nodes are out of service.",

@@ -11,10 +11,9 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    false,
 )
 
-from cod.store.tables.base import FullName, Id, Name, Time, not_null, table
+from cod.store.tables.base import FullName, Id, Name, Time, defaulted, not_null, table
 
 volumes = table(
     "volumes",
@@ -26,13 +25,7 @@ volumes = table(
     not_null("path", String(300), comment="its directory on the file server"),
     not_null("export_id", Integer, comment="number of its export on the file server"),
     not_null("size", BigInteger, comment="bytes that it may hold"),
-    not_null(
-        "sec",
-        String(8),
-        default="sys",
-        server_default="sys",
-        comment="how NFS protects it: sys, krb5, krb5i or krb5p",
-    ),
+    defaulted("sec", String(8), "sys", comment="how NFS protects it: sys, krb5, krb5i or krb5p"),
     not_null(
         "enforced",
         String(8),
@@ -61,13 +54,7 @@ volumes = table(
     Column("claimed_by", String(64), comment="server that carries a change out"),
     Column("claim_expires", Time),
     not_null("reason", Text, default="", comment="why the newest change is not carried out; ''"),
-    not_null(
-        "told",
-        Boolean,
-        default=False,
-        server_default=false(),
-        comment="people were told of the reason",
-    ),
+    defaulted("told", Boolean, False, comment="people were told of the reason"),
     Column("made_at", Time, comment="when its directory was made; null: not yet"),
     not_null("created_at", Time),
     Column("deleted_at", Time, comment="set: deleted, and kept until purge_at"),
@@ -89,11 +76,10 @@ volume_attachments = table(
         comment="seconds after the vcluster's end for which the volume is kept; null: always",
     ),
     not_null("sequence", BigInteger, comment="the volume's, which exports it so, or withdraws it"),
-    not_null(
+    defaulted(
         "leaving",
         Boolean,
-        default=False,
-        server_default=false(),
+        False,
         comment="the export is to be withdrawn; the row goes when it has been",
     ),
     not_null("created_at", Time),
@@ -110,9 +96,7 @@ volume_snapshots = table(
     not_null("volume_id", Id, ForeignKey("volumes.id")),
     not_null("name", Name),
     not_null("sequence", BigInteger, comment="the volume's, which makes or deletes it"),
-    not_null(
-        "leaving", Boolean, default=False, server_default=false(), comment="it is to be deleted"
-    ),
+    defaulted("leaving", Boolean, False, comment="it is to be deleted"),
     Column("made_at", Time, comment="null: not yet"),
     not_null("created_at", Time),
     UniqueConstraint("volume_id", "name"),

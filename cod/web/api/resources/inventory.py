@@ -93,12 +93,8 @@ class CheckedList(InventoryList):
     )
 
 
-class EntryReply(ReplyOf[model.EnteredMachine]):
+class EntryReply(ReplyOf[model.EnteredMachine], whole=True):
     """Outcome for one machine of the list. `about`: what changed, or why it was refused."""
-
-    name: str
-    outcome: model.EntryOutcome
-    about: str
 
 
 class EntryReplies(Items[EntryReply]):

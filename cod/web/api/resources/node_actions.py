@@ -101,17 +101,10 @@ class NodeActionBody(Body):
         return self
 
 
-class ActedNodeReply(ReplyOf[model.ActedNode]):
+class ActedNodeReply(ReplyOf[model.ActedNode], whole=True):
     """Outcome of the action for one node. `about`: why it was refused, and `code`: by which rule,
     as of an error; `state`: of the node afterwards, null where there is no such node; `stops`: the
     vcluster whose work on the node stops."""
-
-    name: str
-    outcome: model.ActionOutcome
-    about: str
-    state: str | None
-    stops: str | None
-    code: str
 
 
 class NodeActionReply(Reply):

@@ -506,9 +506,7 @@ NODES = (
         "GET /nodes/{name}/history",
         see("node"),
         "List a node's transitions",
-        lambda a: partial(
-            views.node_history, name=a.names.name, page=a.query.page, groups=a.who.groups
-        ),
+        lambda a: partial(views.history, node=a.names.name, page=a.query.page, groups=a.who.groups),
         reply=listed(HistoryList, Move.of),
         query=HistoryQuery,
     ),

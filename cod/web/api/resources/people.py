@@ -150,19 +150,12 @@ class UserSync(Body):
     trust: bool = False
 
 
-class UserSyncReply(ReplyOf[model.DirectorySyncResult]):
+class UserSyncReply(ReplyOf[model.DirectorySyncResult], whole=True):
     """Changes made by a comparison with the LDAP directory, by names of users. `added`: new ones;
     `gone`: those whom the directory does not know any more; `back`: those whom it knows again;
     `changed`: those whose roles changed; `held`: those who would lose rights, and keep them,
     because they are too many at once; `missing`: names that were asked for and that it does not
     know."""
-
-    added: tuple[str, ...]
-    gone: tuple[str, ...]
-    back: tuple[str, ...]
-    changed: tuple[str, ...]
-    held: tuple[str, ...]
-    missing: tuple[str, ...]
 
 
 class UserInFull(UserReply):

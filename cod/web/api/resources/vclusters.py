@@ -370,7 +370,7 @@ VCLUSTERS = (
         see("vcluster"),
         "List the transitions of nodes while a vcluster held them",
         lambda a: partial(
-            views.vcluster_history, name=a.names.name, page=a.query.page, groups=a.who.groups
+            views.history, vcluster=a.names.name, page=a.query.page, groups=a.who.groups
         ),
         reply=listed(HistoryList, Move.of),
         query=HistoryQuery,

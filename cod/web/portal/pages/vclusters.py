@@ -83,7 +83,7 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
         "requests": views.request_list(tx, vcluster=name, page=FEW, groups=seen),
         "reclaims": reclaims.every(tx, vcluster=name, page=FEW, groups=seen),
         "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),
-        "history": views.vcluster_history(tx, name=name, page=FEW, groups=seen),
+        "history": views.history(tx, vcluster=name, page=FEW, groups=seen),
         "vcm": vcms.find(tx, vcluster=name),
         "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
         "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
@@ -194,8 +194,8 @@ def locked(
 
 def _history(tx: Tx, ask: PageCall[Named, HistoryQuery]) -> dict[str, Any]:
     return {
-        "found": views.vcluster_history(
-            tx, name=ask.names.name, page=ask.query.page, groups=ask.who.groups
+        "found": views.history(
+            tx, vcluster=ask.names.name, page=ask.query.page, groups=ask.who.groups
         )
     }
 
