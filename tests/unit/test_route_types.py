@@ -30,8 +30,7 @@ WISH = """\
 ROUTE = named_route(
     "POST /nodes/{name}/power", ADMINS, "Wish a node on or off",
     lambda a: partial(nodes.shown, policy=a.site.policy, flow=partial(
-        nodes.power, name=a.names.name, desired=a.body.desired, site=a.site, now=a.now,
-        actor=a.actor)),
+        nodes.power, context=a.context, name=a.names.name, desired=a.body.desired)),
     reply=NodeReply, body=PowerWish)
 """
 LIST = """\

@@ -1,4 +1,4 @@
-"""Who asks, by a token or a browser's session; any flow behind the question whether who asks may,
+"""Callers, by a token or a browser's session; any flow behind the question whether its caller may,
 decided in the flow's own transaction; and any change, put down in the audit in the same
 transaction.
 
