@@ -117,7 +117,7 @@ def with_dry_run(command: Callable[..., R]) -> Callable[..., R]:
     return run
 
 
-def _would_change(reply: Any) -> Table:
+def _would_change(reply: Any) -> Table | str:
     """Return what a change would do, for people."""
     before, after = reply["before"] or {}, reply["after"] or {}
     rows = [
@@ -134,11 +134,13 @@ def _would_change(reply: Any) -> Table:
         )
         for one in reply["stops"]
     ]
-    return table(("WHAT", "IS", "WOULD BE"), [*stops, *(gone or rows)])
+    changes = [*stops, *(gone or rows)]
+    return table(("WHAT", "IS", "WOULD BE"), changes) if changes else "Nothing would change."
 
 
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _as_text(value: Any) -> str | None:
+    is_text = value is None or isinstance(value, str)
+    return value if is_text else json.dumps(value, ensure_ascii=False)
 
 
 def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:

@@ -56,6 +56,24 @@ def test_a_change_is_tried_and_undone(served: Served) -> None:
     served.local.post("/groups", {"name": "chem"}, key="k")  # the key was not used up
 
 
+def test_what_is_so_already_would_not_change(served: Served) -> None:
+    served.local.post("/groups", {"name": "physics"})
+    told = served.local.call("PATCH", "/groups/physics?dry_run=true", {"priority": 0})
+    assert told == {"before": {}, "after": {}, "stops": []}
+    text = said(served, "group", "set", "physics", "--priority", "0", "--dry-run")
+    assert text == "Nothing would change.\n"
+
+
+def test_a_request_for_more_nodes_says_how_many_there_are(served: Served, busy: str) -> None:
+    active = t.vclusters.update().values(state="active", ready_at=NOW, expires_at=NOW + 9e4)
+    served.tx(lambda tx: tx.execute(active))
+    change = "POST", f"/vclusters/{busy}/resize?dry_run=true"
+    told = served.local.call(*change, {"size": 3})
+    assert (told["before"], told["after"]) == ({"size": 2}, {"size": 3})
+    told = served.local.call(*change, {"size": 2})
+    assert (told["before"], told["after"]) == ({}, {})
+
+
 def test_a_try_is_refused_as_the_change_would_be(served: Served) -> None:
     olga = as_user(served, "olga", "physics", Role.MEMBER)
     with pytest.raises(ApiError, match="administrators") as found:

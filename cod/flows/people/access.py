@@ -227,8 +227,13 @@ def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: f
     undone. Raises what it raises."""
     newest = histories.last_event(tx)
     with trial(tx):
-        _, was, is_, _ = _compared(tx, flow, change)
+        before = _seen(tx, change)
+        value, was, is_, _ = _compared(tx, flow, change)
         taken = histories.taken_out_of_use(tx, newest, now)
+    if change.idle is not None and change.idle(_value_of(value)):
+        was, is_ = {}, {}
+    elif before is not None and was is None:
+        was, is_ = audit.wished(before, change.asked)
     held = histories.holders(tx, taken, who.groups)
     stops = [
         StoppedWork(vcluster, group, tuple(node for *_, node in rows))

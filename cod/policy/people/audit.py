@@ -44,6 +44,18 @@ def changed(
     )
 
 
+def wished(
+    before: Mapping[str, Any], asked: Mapping[str, Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """Return what differs between a thing's values and those that a change asks of it, where the
+    change itself shows no difference: a larger size begins as a request. Where it asks for nothing
+    that the thing has, all that it asks."""
+    known = {name: asked[name] for name in before if asked.get(name) is not None}
+    if not known:
+        return {}, tidy(asked)
+    return changed({name: before[name] for name in known}, known)
+
+
 def tidy(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return values fit for the audit: without secrets, unimportant fields and long texts."""
     if values is None:
