@@ -73,8 +73,8 @@ def run(options: Options) -> int:
     """Connect again and again until the machine is to leave."""
     words = command_line(options.root)
     mac = (options.mac or words.get("cod.mac", "")).lower()
-    address = options.confd or words.get("cod.confd", "")
-    servers = cycle([_address(each) for each in address.split(",")])
+    addresses = options.confd or words.get("cod.confd", "")
+    servers = cycle([_address(each) for each in addresses.split(",")])
     shell = Shell(options, mac)
     failures = 0
     while not shell.agent.leave:

@@ -116,15 +116,15 @@ def ssh(
     nodes = [node for node in cluster["nodes"] if node["address"]]
     if not nodes:
         raise click.ClickException(f"no node of {words[0]} has an address yet")
-    hosts, lock, known_hosts = _Hosts(api, words[0]), Lock(), b""
+    hosts, lock, input_ = _Hosts(api, words[0]), Lock(), b""
     if add_keys:
         command = ["sh", "-c", shlex.quote(_ADD_KEYS)]
         keys = api.get(path("groups", cluster["group"], "keys"))["items"]
-        known_hosts = "".join(f"{key['line']}\n" for key in keys).encode()
+        input_ = "".join(f"{key['line']}\n" for key in keys).encode()
 
     def run(node: Any) -> int:
         reach = [*hosts.reach(node, login), "-T", "-o", "BatchMode=yes", *more]
-        return _prefixed(reach, node, command, lock, known_hosts)
+        return _prefixed(reach, node, command, lock, input_)
 
     with ThreadPoolExecutor(parallel) as threads:
         ctx.exit(max(threads.map(run, nodes)))
@@ -213,9 +213,9 @@ def _limited(words: Sequence[str], node: Any) -> list[str]:
 
 
 def _prefixed(
-    words: Sequence[str], node: Any, command: Sequence[str], lock: Lock, known_hosts: bytes = b""
+    words: Sequence[str], node: Any, command: Sequence[str], lock: Lock, input_: bytes = b""
 ) -> int:
-    """Run a command on a node, with the lines of `known_hosts` as OpenSSH's. Return its exit code.
+    """Run a command on a node, which reads `input_`. Return its exit code.
 
     Each line of the output begins with the host's name. A terminal gets no control characters:
     those of many nodes would mix there, and a node may be hostile."""
@@ -248,7 +248,7 @@ def _prefixed(
         beside = Thread(target=show, args=(running.stderr, True))
         beside.start()
         with suppress(BrokenPipeError), running.stdin as into:
-            into.write(known_hosts)
+            into.write(input_)
         show(running.stdout, False)
         beside.join()
     return MISSING if running.returncode < 0 else running.returncode

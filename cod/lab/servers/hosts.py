@@ -289,9 +289,9 @@ def _refusing_bad_start() -> Iterator[None]:
     try:
         yield
     except (OSError, RuntimeError, subprocess.CalledProcessError, pymysql.Error) as error:
-        lines = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[-1]
         raise Refused(
-            "conflict", f"the database of the lab's servers does not start: {lines}"
+            "conflict", f"the database of the lab's servers does not start: {reason}"
         ) from None
 
 

@@ -296,11 +296,11 @@ def change(route: Route, ask: Call) -> Change:
 def seen_change(route: Route, ask: Call) -> Change:
     """Return the description of the change for the one who asks: without the values of a thing
     that the one may change but not see."""
-    details, shown = change(route, ask), resource_get(route)
-    if details.look is None or shown is None:
-        return details
+    noted, shown = change(route, ask), resource_get(route)
+    if noted.look is None or shown is None:
+        return noted
     claims = shown.claims(asked_to_see(shown, ask))
-    return replace(details, look=partial(guarded, flow=details.look, who=ask.who, claims=claims))
+    return replace(noted, look=partial(guarded, flow=noted.look, who=ask.who, claims=claims))
 
 
 def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:

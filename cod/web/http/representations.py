@@ -32,11 +32,11 @@ def encoded(reply: BaseModel | None) -> bytes:
 
 def gzips(accept: str) -> bool:
     """Return whether an `Accept-Encoding` header takes gzip (RFC 9110, 12.5.3)."""
-    weights = {}
+    accepted = {}
     for each in accept.lower().split(","):
         coding, _, weight = each.replace(" ", "").partition(";q=")
-        weights[coding] = weight.rstrip("0.") != "" if weight else True
-    return weights.get("gzip", weights.get("*", False))
+        accepted[coding] = weight.rstrip("0.") != "" if weight else True
+    return accepted.get("gzip", accepted.get("*", False))
 
 
 def packed_tag(plain: str) -> str:

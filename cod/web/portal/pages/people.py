@@ -47,14 +47,14 @@ def _user(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 def _compared(reply: Any) -> str:
     """Return what a comparison with the directory has changed."""
-    message = (
+    parts = (
         (reply.added, "new"),
         (reply.gone, "gone"),
         (reply.back, "back"),
         (reply.changed, "with other roles"),
         (reply.held, "unchanged, because too many would lose their rights at once"),
     )
-    return "; ".join(f"{len(names)} {what}" for names, what in message if names) or "nothing new"
+    return "; ".join(f"{len(names)} {what}" for names, what in parts if names) or "nothing new"
 
 
 _USER = "/people/{name}"
