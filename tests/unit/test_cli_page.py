@@ -53,6 +53,16 @@ def test_every_command_takes_json_but_those_the_page_names() -> None:
         assert f"`cod {words}`" in " ".join(PAGE.split())
 
 
+def test_an_example_has_a_line_for_each_command() -> None:
+    joined = [
+        (words, line)
+        for words, command in every().items()
+        for line in (command.help or "").splitlines()
+        if re.search(r"^ +cod [^&|;#(]* cod [a-z]", line)
+    ]
+    assert not joined
+
+
 def test_every_list_can_be_shaped() -> None:
     """A command that lists is declared with `with_table` or `lists`."""
     lists = {words: command for words, command in every().items() if words.endswith(" list")}

@@ -147,12 +147,13 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
 @with_table
 def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
     """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time
-    when it was installed; the second example updates a node that runs.
+    when it was installed; the last two examples update a node that runs.
 
     \b
     Example:
-      cod member keys physics cod member keys physics --lines >keys && ssh
-      root@n1.farm.cod.example.org 'cat >~/.ssh/authorized_keys' <keys
+      cod member keys physics
+      cod member keys physics --lines >keys
+      ssh root@n1.farm.cod.example.org 'cat >~/.ssh/authorized_keys' <keys
     """
     if lines and not as_json:
         for value in client(ctx).get(path("groups", group, "keys"))["items"]:

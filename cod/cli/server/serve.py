@@ -84,15 +84,14 @@ def init(
 ) -> None:
     """Create a new site: annotated site file, folders, boot loaders, database.
 
-
     Interface and addresses must be this host's. Existing files are kept, so the command can be
     repeated.
 
     \b
     Example:
-      cod init --interface eth1 --listen 0.0.0.0:8443 cod init --dir /srv/cod --interface eth1
-      --network 10.77.0.0/16 --address 10.77.0.1 cod init --relay 10.80.0.1 --network 10.80.0.0/16
-      --address 192.0.2.10    # a rack behind a router
+      cod init --interface eth1 --listen 0.0.0.0:8443
+      cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1
+      cod init --relay 10.80.0.1 --network 10.80.0.0/16 --address 192.0.2.10    # behind a router
     """
     from cod import host, proposal
     from cod.init import found
