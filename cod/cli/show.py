@@ -282,7 +282,8 @@ def password_option(*, new: bool = False) -> Callable[[Option], Option]:
 
 def print_json(value: Any) -> None:
     """Print one of the API's values on standard output: as JSON, or as `-o` says."""
-    click.echo(output().text(value))
+    if text := output().text(value):  # '' only for the names of an empty list
+        click.echo(text)
 
 
 WIDE = 100_000  # columns of what no terminal shows

@@ -116,6 +116,7 @@ def test_json_yaml_and_names_are_of_one_value() -> None:
         ({"name": "web", "id": 3}, "web\n"),
         ([{"id": 3}, {"id": 4}], "3\n4\n"),
         ({"items": [{"name": "a"}], "next": None}, "a\n"),
+        ([], ""),
     ],
 )
 def test_a_name_is_what_other_commands_take(value: Any, names: str) -> None:
