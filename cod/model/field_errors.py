@@ -48,6 +48,12 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         else (f"should be at least {limits['min_length']} characters long")
     ),
     "string_too_long": lambda limits: f"should be at most {limits['max_length']} characters long",
+    "too_short": lambda limits: (
+        "is empty"
+        if limits["min_length"] == 1
+        else f"should have at least {limits['min_length']:,} entries"
+    ),
+    "too_long": lambda limits: f"should have at most {limits['max_length']:,} entries",
     "greater_than": lambda limits: f"should be more than {limits['gt']:.12g}",
     "greater_than_equal": lambda limits: f"should be at least {limits['ge']:.12g}",
     "less_than": lambda limits: f"should be less than {limits['lt']:.12g}",

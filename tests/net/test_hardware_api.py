@@ -189,6 +189,10 @@ def test_blocks_over_the_api(served: Served) -> None:
     assert served.local.post("/blocks/rack2/remove", {"nodes": ["n[2-2]*"]})["nodes"] == 1
     assert served.local.post("/blocks/rack2/add", {"nodes": ["?[1-2]"]})["nodes"] == 2
     assert str(refused(put, {"nodes": ["n*[ab]"]})).startswith("nodes: n*[ab]: expected numbers")
+    assert served.local.post("/blocks", {"name": "rack3"})
+    assert str(refused(put, {"nodes": []})) == "nodes: is empty"
+    for nothing in (" ", ",", "@rack3"):
+        assert str(refused(put, {"nodes": ["n1", nothing]})) == f"nodes: {nothing!r} means no node"
     outside = refused(served.local.post, "/blocks/rack1/remove", {"nodes": ["n[1-2]"]})
     assert str(outside) == "there is no node 'n1' in block rack1"
     assert served.local.post("/blocks/rack2/remove", {"nodes": ["n?"]})["nodes"] == 0

@@ -169,7 +169,8 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
         "kind: block\nname: rack2\nnodes: ['n[1']\n---\n"
         "kind: group\nname: chemistry\n---\n"
         "kind: template\nname: web\ndocument: <template/>\n---\n"
-        "kind: member\nname: 5\n"
+        "kind: member\nname: 5\n---\n"
+        "kind: block\nname: rack3\nnodes: ['n[1-10000]', 'n[1-2]']\n"
     )
     lines = apply(there, tmp_path, text, code=1).splitlines()
     told = [line.replace(str(tmp_path), "DIR").removeprefix("Error: ") for line in lines]
@@ -182,6 +183,7 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
         ":21: nodes: a range ends with ]",
         ":28: document: line 1",
         ":31: name: should be a text",
+        ":35: nodes: should have at most 10,000 entries",
     ]
     for sentence in wanted:
         assert any(f"DIR/site.yaml{sentence}" in line for line in told), (sentence, told)

@@ -206,6 +206,8 @@ def _named(tx: Tx, text: str) -> list[str]:
     chosen = selection.named(tx, text, ADMINISTRATOR)
     for _, why in chosen.missing:
         raise Refused("not_found", why, "nodes")
+    if not chosen.nodes:
+        raise Refused("invalid", f"{text!r} means no node", "nodes")
     return [name for _, name in chosen.nodes]
 
 

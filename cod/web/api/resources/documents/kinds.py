@@ -56,8 +56,10 @@ class BlockFields(Body):
             return nodes
         found: list[Any] = []
         for each in nodes:
+            if len(found) > MOST_NODES:
+                break  # too many already: no more of them are made
             is_range = isinstance(each, str) and "[" in each
-            found += expanded(each, MOST_NODES - len(found)) if is_range else [each]
+            found += expanded(each, MOST_NODES) if is_range else [each]
         return found
 
 
