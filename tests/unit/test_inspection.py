@@ -8,6 +8,7 @@ import json
 import lzma
 import os
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import zstandard
 from click.testing import CliRunner
 
 from cod.cli.root import cod
+from cod.cli.server import image_sources
 from cod.cli.server.image_sources import template_for
 from cod.policy.nodes import template
 from images import inspection
@@ -255,6 +257,30 @@ def test_an_initramfs_without_a_driver_is_warned_of(
     maker_layouts.make("ubuntu", tree(), tmp_path, image)
     warned = "\n".join(inspection.inspect(image)["warnings"])
     assert "has no ext4, which the root needs: no node starts it" in warned
+
+
+@needs_tools
+def test_a_disk_is_told_in_words(tmp_path: Path) -> None:
+    """Nothing of these disks is called 'NONE' or 'FULL'."""
+    image = tmp_path / "disk.img"
+    with image.open("wb") as made:
+        made.truncate(1 << 20)
+    assert "1.0 MiB, no partition table" in shown_of(image)
+    entries = [struct.pack("<B3sB3sII", 0, b"", 0x83, b"", n * 256, 256) for n in (1, 2, 3, 4)]
+    with image.open("r+b") as made:
+        made.write(bytes(446) + b"".join(entries) + b"\x55\xaa")
+    assert "1.0 MiB, MBR whose four partitions are taken" in shown_of(image)
+    disk = {"size": 512, "table": "gpt", "partitions": [], "firmware": ["bios", "uefi"]}
+    assert "BIOS and UEFI" in shown_of(image, disk | {"warnings": []})
+
+
+def shown_of(image: Path, facts: dict[str, Any] | None = None) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        if facts is not None:
+            patch.setattr(image_sources, "facts_of", lambda file: facts)
+        done = CliRunner().invoke(cod, ["image", "inspect", str(image)])
+    assert not done.exit_code, done.output
+    return " ".join(done.stdout.split())
 
 
 def facts(**more: Any) -> dict[str, Any]:

@@ -18,6 +18,12 @@ import click
 from cod.cli.show import as_json, print_json, size, table_of
 from cod.cli.terminal_text import printable
 
+_TABLES = {
+    "gpt": "GPT",
+    "mbr": "MBR",
+    "full": "MBR whose four partitions are taken",
+    "none": "no partition table",
+}
 _TAR = (257, b"ustar")  # where a tar archive says that it is one
 _TEMPLATE = """<template name="{name}">
   <description>{system}</description>
@@ -152,8 +158,8 @@ def _show(facts: dict[str, Any]) -> None:
             ("NAMES", lambda v: ", ".join(v["names"])),
         )
     )
-    lines = {"Disk": f"{size(facts['size'])}, {facts['table'].upper()}"}
-    lines["Boots on"] = " and ".join(facts["firmware"]).upper() or "nothing"
+    lines = {"Disk": f"{size(facts['size'])}, {_TABLES[facts['table']]}"}
+    lines["Boots on"] = " and ".join(map(str.upper, facts["firmware"])) or "nothing"
     if "system" in facts:
         lines |= {
             "System": facts["system"],
