@@ -1,13 +1,25 @@
-"""Files that commands keep for a person: logins in $XDG_CONFIG_HOME, and what can be asked for
-again in $XDG_CACHE_HOME."""
+"""Files that commands are given, and files that they keep for a person: logins in
+$XDG_CONFIG_HOME, and what can be asked for again in $XDG_CACHE_HOME."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import sys
 from pathlib import Path
 
 import click
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a file; '-' is standard input. Raises `click.ClickException`."""
+    try:
+        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise click.ClickException(f"{file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise click.ClickException(f"{file} is not UTF-8") from None
 
 
 def config_folder() -> Path:

@@ -19,6 +19,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import click
 
 from cod import quantity
+from cod.cli.local_files import text_of
 from cod.cli.logins import kept_login
 from cod.cli.output import (
     FOR_PROGRAMS,
@@ -594,10 +595,7 @@ class NodeKindParam(click.ParamType[dict[str, Any]]):
                 param,
                 ctx,
             )
-        try:
-            attributes = Path(file).read_text() if file else ""
-        except (OSError, UnicodeDecodeError) as error:
-            self.fail(f"{file}: {error}", param, ctx)
+        attributes = text_of(Path(file)) if file else ""
         return {"count": int(count), "template": template, "attributes": attributes}
 
 

@@ -87,7 +87,9 @@ def read(paths: Iterable[str]) -> list[WrittenDocument]:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1
             faults.append(f"{path}:{line}: is no YAML: {error.problem or error.context}")
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError:
+            faults.append(f"{path}: is not UTF-8")
+        except yaml.YAMLError as error:
             faults.append(f"{path}: is no YAML: {error}")
         except OSError as error:
             faults.append(f"{path}: {error.strerror}")

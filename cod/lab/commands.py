@@ -114,7 +114,10 @@ def up(
       cod lab up --servers 2 --galera
     """
     if spec is not None:
-        wanted = parse(spec.read_text())
+        try:
+            wanted = parse(spec.read_text("utf-8"))
+        except UnicodeDecodeError:
+            raise Refused("invalid", f"{spec} is not UTF-8") from None
     else:
         like = counted(
             name, bios, uefi, disk=LabDisk(size_of(disk), bus), memory=memory, nic=LabNic(nic)

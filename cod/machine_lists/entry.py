@@ -111,8 +111,10 @@ def text_of(path: Path) -> str:
     """Return a file's text. Raises `UnreadableList` for what is no text in UTF-8."""
     try:
         return path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableList(f"{path}: {error}") from None
+    except OSError as error:
+        raise UnreadableList(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UnreadableList(f"{path}: is not UTF-8") from None
 
 
 def rows_of(path: Path, delimiters: str = ",") -> list[tuple[str, list[str]]]:

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import click
 
+from cod.cli.local_files import text_of
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, fields_table, lists
 from cod.cli.show import (
@@ -84,7 +85,7 @@ def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool, as_
       cod template add web.xml --group physics
     """
     api = client(ctx)
-    document, group = _text(file), owner(api, group)
+    document, group = text_of(file), owner(api, group)
     value = None
     if if_missing and (name := _name(document)):
         value = there_is(api, path_of("templates", full_name(name, group)))
@@ -106,7 +107,7 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
       cod template check web.xml
     """
     api = client(ctx)
-    value = api.post("/templates/check", {"document": _text(file), "group": owner(api, group)})
+    value = api.post("/templates/check", {"document": text_of(file), "group": owner(api, group)})
     if as_json:
         print_json(value)
     elif value["ok"]:
@@ -132,13 +133,6 @@ def retire(ctx: click.Context, name: str, as_json: bool) -> None:
     print_result(
         gone, "\n".join(f"{each['name']}@{each['revision']}: retired" for each in gone), as_json
     )
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise click.ClickException(f"{file} should be UTF-8") from None
 
 
 def _name(document: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 
 import click
 
+from cod.cli.local_files import text_of
 from cod.cli.show import client, confirm, node_word, print_json, yes_option
 from cod.client import ApiError, Client
 from cod.quantity import counted
@@ -69,8 +69,8 @@ def chosen(names: Sequence[str], where: str, file: Path | None) -> ChosenNodes:
     """Return the nodes that are meant. Raises `click.UsageError` where nothing says which."""
     every = list(names)
     if file is not None:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text()
-        every += [word for line in text.splitlines() for word in line.partition("#")[0].split()]
+        lines = text_of(file).splitlines()
+        every += [word for line in lines for word in line.partition("#")[0].split()]
         if not every:  # without names the filter alone would say which
             raise click.UsageError(f"{file} names no node")
     if not every and not where:

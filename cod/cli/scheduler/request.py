@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cod.cli.local_files import text_of
 from cod.cli.owner import owner
 from cod.cli.record_fields import Show, body_of, fields_table, lists, set_options
 from cod.cli.scheduler.plan import print_explanation, print_match
@@ -309,12 +310,12 @@ def match(
       cod request match --count 8 --group physics --template debian
     """
     body = {key: value for key, value in asked.items() if value is not None}
+    if attributes:
+        body["attributes"] = text_of(attributes)
     api = client(ctx)
     if "vcluster" not in body:
         body["group"] = owner(api, group, "site")
-    found = api.post(
-        "/match", body | ({"attributes": attributes.read_text()} if attributes else {})
-    )
+    found = api.post("/match", body)
     if as_json:
         print_json(found)
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from cod.cli.local_files import text_of
 from cod.cli.nodes.node import node_table
 from cod.cli.output import Cell
 from cod.cli.owner import group_option, owner
@@ -304,12 +305,13 @@ def create(
     """
     if wait and asked["starts_at"] is not None:
         raise click.UsageError("--wait is for clusters that begin now, --from for later ones.")
+    requirements = text_of(attributes) if attributes else ""
     api = client(ctx)
     body = {
         "name": name,
         "group": owner(api, group, "site"),
         "wait": not now,
-        "attributes": attributes.read_text() if attributes else "",
+        "attributes": requirements,
         **body_of(AskedVcluster, asked),
     }
     if also:
