@@ -1,5 +1,7 @@
 """Run worlds by seed: ``python -m tests.world [--seed N | --seeds N | --forever | --sum FILE …]``.
 
+One seed is told in its short form, or, with `--long`, in its long one; of many, each tenth has its
+long form.
 A seed in which something is wrong is told as a story, its acts made as few as possible; of a run
 forever, in one sentence.
 """
@@ -13,6 +15,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
@@ -28,6 +31,7 @@ def main() -> int:
     """Run worlds; return 1 where anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="run this world alone, and tell its story")
+    parser.add_argument("--long", action="store_true", help="the long form of each")
     parser.add_argument("--seeds", type=int, default=200, help="at most so many, in 90 seconds")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--forever", action="store_true", help="until it is stopped")
@@ -37,61 +41,69 @@ def main() -> int:
     parser.add_argument("--sum", type=Path, nargs="+", help="print the sums of tables")
     options = parser.parse_args()
     if options.seed is not None:
-        outcome = live(options.seed)
+        outcome = live(options.seed, short=not options.long)
         tell(outcome)
         return bool(outcome.troubles)
     if options.sum:
         print(table.summed(table.read(options.sum)))
         return 0
     if options.forever:
-        return forever(options.table, options.first, options.processes, 60.0 * options.minutes)
-    return many(options.first, options.seeds)
+        rows = table.read([options.table])
+        worlds = table.left(rows, options.first, long=options.long)
+        return forever(options.table, rows, worlds, options.processes, 60.0 * options.minutes)
+    return many(options.first, options.seeds, long=options.long)
 
 
-def forever(file: Path, first: int, processes: int, seconds: float) -> int:
-    """Run worlds from `first` on that the table lacks, each of which gets a row, until it is
-    stopped or `seconds` have passed; print the table's sums. Return 1 where anything is wrong in
-    one of them."""
+def forever(
+    file: Path,
+    rows: list[table.WorldRow],
+    worlds: Iterator[tuple[int, bool]],
+    processes: int,
+    seconds: float,
+) -> int:
+    """Run `worlds`, each of which gets a row in the table, until it is stopped or `seconds` have
+    passed; print the sums of them and of the `rows` before. Return 1 where anything is wrong in one
+    of them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    end, rows = time.monotonic() + seconds, table.read([file])
-    seeds, running = table.left(rows, first), set[Future[table.WorldRow]]()
-    with ProcessPoolExecutor(processes, max_tasks_per_child=50) as pool:
+    end, running = time.monotonic() + seconds, set[Future[table.WorldRow]]()
+    with ProcessPoolExecutor(processes, max_tasks_per_child=200) as pool:
         try:
             while running or time.monotonic() < end:
                 while len(running) < processes and time.monotonic() < end:
-                    running.add(pool.submit(row_of, next(seeds)))
+                    running.add(pool.submit(row_of, *next(worlds)))
                 done, running = wait(running, return_when=FIRST_COMPLETED)
                 for row in (each.result() for each in done):
                     table.add(file, row)
                     rows.append(row)
                     for one in row.troubles[:1]:
-                        print(f"seed {row.seed}: {one}", flush=True)
+                        print(f"{table.world_name(row.seed, row.short)}: {one}", flush=True)
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
     print(table.summed(rows))
     return any(row.troubles for row in rows if row.program == table.program())
 
 
-def many(first: int, most: int) -> int:
+def many(first: int, most: int, *, long: bool) -> int:
     """Run worlds from `first` on, at most so many in `SECONDS`, until one fails."""
     began, seen = time.monotonic(), Counter[str]()
-    count = steps = transactions = short = 0
+    count = steps = transactions = few = 0
     for seed in itertools.count(first):
         if count == most or time.monotonic() - began >= SECONDS:
             break
-        outcome = live(seed)
+        short = table.is_short(seed, long=long)
+        outcome = live(seed, short=short)
         count, seen = count + 1, seen + outcome.seen
         steps, transactions = steps + outcome.steps, transactions + outcome.transactions
-        short += outcome.steps < LEAST
+        few += outcome.steps < LEAST
         if outcome.troubles:
-            fail(outcome)
+            fail(outcome, short)
             return 1
     spent = time.monotonic() - began
     print(
         f"{count} seeds from {first} on, {steps:,} steps ({steps // max(count, 1):,} a seed, fewer"
     )
     print(
-        f"than {LEAST} in {short}), {transactions:,} transactions,"
+        f"than {LEAST} in {few}), {transactions:,} transactions,"
         f" {steps / spent:,.0f} steps a second"
     )
     for name, times in sorted(seen.items(), key=lambda item: -item[1]):
@@ -99,12 +111,13 @@ def many(first: int, most: int) -> int:
     return 0
 
 
-def fail(outcome: Outcome) -> None:
+def fail(outcome: Outcome, short: bool) -> None:
     """Tell what is wrong, as shortly as can be."""
     print(f"seed {outcome.seed}: {outcome.troubles[0]}; leaving out acts …", flush=True)
-    skipped, shorter = shrunk(outcome.seed)
+    name = table.world_name(outcome.seed, short)
+    skipped, shorter = shrunk(outcome.seed, short=short)
     tell(shorter)
-    print(f"without the acts {sorted(skipped)}; the whole of it: make sim SEED={outcome.seed}")
+    print(f"without the acts {sorted(skipped)}; the whole of it: make sim {name}")
 
 
 def tell(outcome: Outcome) -> None:

@@ -83,14 +83,16 @@ def live(
     acts: Sequence[Act] = (),
     calm: bool = False,
     forgets: bool = False,
+    short: bool = False,
 ) -> Outcome:
     """Run the world of a seed, without the acts of those numbers.
 
+    short    its short form: fewer machines and acts, in less time
     acts     if any, it has these alone, and no world to compare with
     calm     its network and its database are well
     forgets  all servers crash together, and the database forgets its last seconds
     """
-    planned = plan(seed)
+    planned = plan(seed, short=short)
     if acts:
         planned.acts, planned.compared, planned.volumes = list(acts), False, False
     if calm:
@@ -108,15 +110,15 @@ def live(
         return outcome
 
 
-def row_of(seed: int) -> table.WorldRow:
+def row_of(seed: int, short: bool) -> table.WorldRow:
     """Run the world of a seed; return its row of the table."""
     began = time.process_time()
-    outcome = vars(live(seed))
+    outcome = vars(live(seed, short=short))
     kept = {
         name: outcome[name] for name in ("seed", "steps", "transactions", "seconds", "troubles")
     }
     cpu, seen = time.process_time() - began, dict(outcome["seen"])
-    return table.WorldRow(program=table.program(), cpu=cpu, seen=seen, **kept)
+    return table.WorldRow(program=table.program(), cpu=cpu, seen=seen, short=short, **kept)
 
 
 def compare(world: World, planned: Plan) -> None:
@@ -140,21 +142,22 @@ def compare(world: World, planned: Plan) -> None:
         world.seen["holdings as without faults"] += 1
 
 
-def shrunk(seed: int, tries: int = 60) -> tuple[set[int], Outcome]:
+def shrunk(seed: int, tries: int = 60, *, short: bool = False) -> tuple[set[int], Outcome]:
     """Return acts that can be left out of a world in which something is wrong so that something
     still is, and what then comes of it: with a network and a database that are well, if something
     is wrong there, too; then halves of the acts are left out, then ever smaller parts."""
-    left = list(range(len(plan(seed).acts)))
-    worst = live(seed, calm=True)
+    every = set(range(len(plan(seed, short=short).acts)))
+    left = sorted(every)
+    worst = live(seed, calm=True, short=short)
     calm = bool(worst.troubles)
     if not calm:
-        worst = live(seed)
+        worst = live(seed, short=short)
     size = len(left) // 2
     while size and tries:
         for first in range(0, len(left), size):
             fewer = left[:first] + left[first + size :]
             tries -= 1
-            outcome = live(seed, set(range(len(plan(seed).acts))) - set(fewer), calm=calm)
+            outcome = live(seed, every - set(fewer), calm=calm, short=short)
             if outcome.troubles:
                 left, worst = fewer, outcome
                 break
@@ -162,4 +165,4 @@ def shrunk(seed: int, tries: int = 60) -> tuple[set[int], Outcome]:
                 break
         else:
             size //= 2
-    return set(range(len(plan(seed).acts))) - set(left), worst
+    return every - set(left), worst

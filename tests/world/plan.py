@@ -39,6 +39,7 @@ class Plan:
     volumes: bool = False  # it has a file server
     isolates: bool = False  # it has a switch whose ports are changed
     switch: float = 0.5  # seconds that a change of a port takes at most
+    poll: float = 2.0  # seconds between looks of what looks twice a second: a wake-up comes between
 
 
 WEIGHTS = {
@@ -88,17 +89,18 @@ OF_MANAGERS = {"still acting": 1}
 """Acts that are drawn after all others, so that a seed's other acts stay as they are."""
 
 
-def plan(seed: int) -> Plan:
-    """Return what happens in the world of that seed."""
-    rng = random.Random(f"{seed} plan")
-    span, count = rng.uniform(90.0, 240.0), rng.randint(15, 40)
+def plan(seed: int, *, short: bool = False) -> Plan:
+    """Return what happens in the world of that seed, in its long or its short form."""
+    rng = random.Random(f"{seed} short plan" if short else f"{seed} plan")
+    part = 0.3 if short else 1.0
+    span, count = part * rng.uniform(90.0, 240.0), round(part * rng.randint(15, 40))
     acts = []
     for at in sorted(rng.uniform(1.0, span) for _ in range(count)):
         what = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         acts.append(Act(at, what, rng.randrange(1000), rng.random()))
     bad = rng.choice((0.0, 0.05, 0.2))
     made = Plan(
-        rng.randint(6, 14),
+        rng.randint(3, 6) if short else rng.randint(6, 14),
         rng.choice((1, 1, 4)),
         Energy(manage=rng.random() < 0.5, warm_low=1, warm_high=3, idle_time=30.0),
         rng.choice((0.2, 0.4)),
@@ -109,18 +111,19 @@ def plan(seed: int) -> Plan:
             "wake": rng.choice((0.0, 0.5)),
         },
         acts,
+        poll=4.0 if short else 2.0,
     )
     made.servers = rng.choice((1, 2, 2, 3))
 
     def add(weights: dict[str, int], count: int) -> None:
-        for _ in range(count):
+        for _ in range(round(part * count)):
             what = rng.choices(list(weights), list(weights.values()))[0]
             acts.append(Act(rng.uniform(1.0, span), what, rng.randrange(1000), rng.random()))
 
     of_servers, of_vcms = rng.randint(0, 2 * made.servers), rng.choice((0, 6, 12))
     add(OF_SERVERS, of_servers)
     add(OF_VCMS, of_vcms)
-    made.compared = rng.random() < 0.4
+    made.compared = rng.random() < 0.4 * part
     add(OF_SITE, rng.choice((0, 4, 8)))
     of_volumes = rng.choice((0, 8, 16))
     made.volumes = of_volumes > 0

@@ -244,6 +244,7 @@ def seams(world: Any) -> Iterator[None]:
     chance = random.Random(f"{world.seed} urandom")
     before = random.getstate()
     random.seed(f"{world.seed} random")
+    poll = world.plan.poll
     defaults = protocol.AgentSide.__init__.__defaults__ or ()
 
     async def acts(manager: Any, *asked: Any) -> Any:
@@ -262,16 +263,15 @@ def seams(world: Any) -> Iterator[None]:
         patch.object(cod.fileservers.drivers, "drivers", world.files.drivers),
         patch.object(cod.switches.drivers, "drivers", world.switch.drivers),
         patch.object(cod.switches.drivers, "mac_tables", lambda _: {}),
-        patch.object(cod.switches.edge, "POLL", 2.0),
+        patch.object(cod.switches.edge, "POLL", poll),
         patch.object(cod.fileservers.edge, "COMPARE", 60.0),
-        patch.object(cod.fileservers.edge, "POLL", 2.0),
-        # what looks twice a second looks once in two: a wake-up comes in between
-        patch.object(cod.net.confd.server, "POLL", 2.0),
-        patch.object(cod.net.nmp.server, "POLL", 2.0),
-        patch.object(cod.power.edge, "POLL", 2.0),
-        patch.object(cod.workers.manager, "PERIOD", 2.0),
-        patch.object(cod.net.notify.delivery, "POLL", 10.0),
-        patch.object(cod.workers.ingest, "PERIOD", 10.0),
+        patch.object(cod.fileservers.edge, "POLL", poll),
+        patch.object(cod.net.confd.server, "POLL", poll),
+        patch.object(cod.net.nmp.server, "POLL", poll),
+        patch.object(cod.power.edge, "POLL", poll),
+        patch.object(cod.workers.manager, "PERIOD", poll),
+        patch.object(cod.net.notify.delivery, "POLL", 5 * poll),
+        patch.object(cod.workers.ingest, "PERIOD", 5 * poll),
     ]
     for each in patches:
         each.start()

@@ -20,7 +20,7 @@ PROGRAM = ("cod", "trampoline", "tests/world")
 @dataclass(frozen=True)
 class WorldRow:
     """What came of one world. `program`: a digest of the code that ran in it; `cpu`: seconds of
-    processor time; `seconds`: of its own time."""
+    processor time; `seconds`: of its own time; `short`: whether it was the seed's short form."""
 
     seed: int
     program: str
@@ -30,6 +30,7 @@ class WorldRow:
     seconds: float
     seen: dict[str, int]
     troubles: list[str]
+    short: bool = False
 
 
 @cache
@@ -63,16 +64,31 @@ def read(files: Iterable[Path]) -> list[WorldRow]:
     return found
 
 
-def left(rows: Iterable[WorldRow], first: int = 1) -> Iterator[int]:
-    """Yield the seeds that this program has not run yet, from `first` on."""
-    run = {row.seed for row in rows if row.program == program()}
-    return (seed for seed in itertools.count(first) if seed not in run)
+def left(
+    rows: Iterable[WorldRow], first: int = 1, *, long: bool = False
+) -> Iterator[tuple[int, bool]]:
+    """Yield each seed from `first` on, and whether it means its short form (`is_short`), that this
+    program has not run yet."""
+    run = {(row.seed, row.short) for row in rows if row.program == program()}
+    worlds = ((seed, is_short(seed, long=long)) for seed in itertools.count(first))
+    return (world for world in worlds if world not in run)
+
+
+def world_name(seed: int, short: bool) -> str:
+    """Return the world's name on the command line of `make sim`."""
+    return f"SEED={seed}" + ("" if short else " LONG=1")
+
+
+def is_short(seed: int, *, long: bool = False) -> bool:
+    """Return whether many worlds have this one in its short form: each tenth has its long one, or
+    all, where `long`."""
+    return not long and seed % 10 != 0
 
 
 def summed(rows: Iterable[WorldRow]) -> str:
     """Return the sums of rows, each world of a program counted once, as a table in Markdown, with
     what was wrong in which seed."""
-    worlds = {(row.program, row.seed): row for row in rows}.values()
+    worlds = {(row.program, row.seed, row.short): row for row in rows}.values()
     steps, cpu = sum(row.steps for row in worlds), sum(row.cpu for row in worlds)
     seen = sum((Counter(row.seen) for row in worlds), Counter[str]())
     wrong = [row for row in worlds if row.troubles]
@@ -81,6 +97,7 @@ def summed(rows: Iterable[WorldRow]) -> str:
         "|---|--:|",
         f"| Programs | {len({row.program for row in worlds}):,} |",
         f"| Seeds | {len(worlds):,} |",
+        f"| of them in their short form | {sum(row.short for row in worlds):,} |",
         f"| Steps | {steps:,} |",
         f"| Transactions | {sum(row.transactions for row in worlds):,} |",
         f"| Hours of the worlds' own time | {sum(row.seconds for row in worlds) / 3600:,.1f} |",
@@ -92,7 +109,10 @@ def summed(rows: Iterable[WorldRow]) -> str:
     return "\n".join(
         [
             *lines,
-            *(f"WRONG in seed {row.seed} of {row.program}: {row.troubles[0]}" for row in wrong),
+            *(
+                f"WRONG in {world_name(row.seed, row.short)} of {row.program}: {row.troubles[0]}"
+                for row in wrong
+            ),
         ]
     )
 
