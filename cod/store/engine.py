@@ -85,11 +85,17 @@ class Writer(Protocol):
 
 
 def connect(
-    url: str, size: int = 8, *, patience: float | None = None, writer: Writer | None = None
+    url: str,
+    size: int = 8,
+    *,
+    patience: float | None = None,
+    writer: Writer | None = None,
+    autocommit: bool = False,
 ) -> Engine:
     """Return an engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or
     ``mysql+pymysql://cod@localhost/cod``. A URL of several hosts needs a `writer`, which says
-    which of them is used; `core.database.connect` has one.
+    which of them is used; `core.database.connect` has one. `autocommit`: MariaDB commits each
+    statement by itself, without waiting for a further word.
 
     SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys,
     BEGIN IMMEDIATE; a file that is not there yet is made for its owner alone. MariaDB: READ
@@ -111,7 +117,7 @@ def connect(
     engine = create_engine(
         next(iter(urls.values())),
         hide_parameters=True,
-        isolation_level="READ COMMITTED",
+        isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         pool_size=size,
         max_overflow=size,
         pool_recycle=IDLE * 2 // 3,  # one that is as old may be ended

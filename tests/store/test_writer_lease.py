@@ -21,13 +21,14 @@ from cod.doctor.checks import database as doctor
 from cod.doctor.checks import servers
 from cod.doctor.finding import BAD, WARNING, Context
 from cod.model import Site, database_urls
-from cod.policy.database_writer import LEASE_SECONDS
+from cod.policy.database_writer import LEASE_SECONDS, NOBODY
 from cod.pool import Pool, in_transaction
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.store import engine as database
 from cod.store import schema
 from cod.store import tables as t
+from cod.store.database_writer import lease, renew
 from cod.store.engine import NoWriter, Tx, code
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.ports import free_port
@@ -191,6 +192,29 @@ def test_a_transaction_that_loses_sight_of_the_writer_does_not_commit(
     writer.step()
     assert "late" not in in_transaction(engine, names)
     engine.dispose()
+
+
+def test_a_renewal_is_committed_without_a_further_word(
+    mariadb: MariaDB, mariadb_engine: Engine
+) -> None:
+    """A process that is cut off right after it leaves the row free, which all others renew."""
+    url = f"mysql+pymysql://root@127.0.0.1:{mariadb.port},127.0.0.1:{free_port()}/store"
+    writer = DatabaseWriter(database_urls(url), Clock())
+    writer.step()
+    host, epoch = writer.where()
+
+    def beat() -> int:
+        found = in_transaction(mariadb_engine, lease, NOBODY)
+        assert found is not None
+        return found.beat
+
+    def renewed(tx: Tx) -> int:
+        assert renew(tx, host, epoch)
+        return beat()
+
+    before = beat()
+    assert writer._at(host, renewed) == before + 1
+    writer.close()
 
 
 STOPS = """

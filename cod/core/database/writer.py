@@ -55,8 +55,12 @@ class DatabaseWriter:
 
     def __init__(self, urls: Mapping[str, str], clock: Callable[[], float] = boottime) -> None:
         """`urls`: of the hosts, by HOST:PORT, in the order in which the site prefers them."""
+        # All processes of all servers write the one row of the lease. One that is cut off between a
+        # statement and its COMMIT would keep the row from the others until the host ends its
+        # transaction, and those behind it that were cut off as well, each as long again.
         self._hosts = {
-            host: database.connect(url, size=1, patience=PATIENCE) for host, url in urls.items()
+            host: database.connect(url, size=1, patience=PATIENCE, autocommit=True)
+            for host, url in urls.items()
         }
         self._clock = clock
         self._view, self._reason = WriterView(), "no host of the database has answered yet"
