@@ -94,12 +94,14 @@ class Deposit:
     least   bytes that the disk has at least
     what    is captured: '' the whole disk, 'map' the map of its partitions without their contents,
             or a partition's number
+    patience   seconds for which the image server may give no answer
     """
 
     url: str
     secret: str = field(repr=False)
     least: int
     what: str = ""
+    patience: int = 240
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ no disk.
 The disk is read in chunks (1 MiB, as images are served), a few threads read and compress pieces of
 several chunks ahead, and each sends its piece when its turn comes. As nothing else runs here and
 nothing is mounted, the disk does not change meanwhile: after a broken connection the rest is simply
-read again.
+read again. What an order before this one has sent is read, compressed and compared by digests, and
+not sent again: the machine may have run since.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from itertools import pairwise
+from typing import Protocol
 
 from cod.orders import Deposit, Order
-from cod.wire.capture import CHUNKS, pack
+from cod.wire.capture import CHUNKS, heads, pack
 from cod.wire.manifest import CHUNK
 from trampoline import usage
 from trampoline.deposit import Behind, Sender
@@ -96,6 +99,7 @@ def _send(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Prog
         }
         for part in found.parts
     ]
+    _resume(found, deposit, patience, progress)
     sent = 0
     for _ in range(_REWINDS):
         sender = Sender(deposit, patience)
@@ -108,6 +112,42 @@ def _send(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Prog
         finally:
             sender.close()
     raise PrimeError("the image server keeps losing what it was sent")
+
+
+def _resume(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Progress) -> None:
+    """Take over what an order before this one has sent, if it is what this disk has there."""
+    sender = Sender(deposit, patience)
+    try:
+        at, digest = sender.before()
+        if not at:
+            return
+        compared = Comparison(sender.close)
+        _Pass(found, compared, progress, "compare", at).run(0)
+        if compared.digest() == digest:
+            sender.adopt(digest)
+    finally:
+        sender.close()
+
+
+class Destination(Protocol):
+    """The receiver of a pass's pieces, one after the other. `close` ends a `put` that waits."""
+
+    def put(self, piece: bytes, at: int, end: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Comparison:
+    """A destination that sends nothing: it keeps the digest of the heads of all chunks."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self._state = blake2b(digest_size=32)
+        self.close = close
+
+    def put(self, piece: bytes, at: int, end: int) -> None:
+        self._state.update(heads(piece))
+
+    def digest(self) -> str:
+        return self._state.hexdigest()
 
 
 # ---------------------------------------------------------------- what is in use, in chunks
@@ -155,12 +195,12 @@ def _lengths(found: DiskUsage, end: int = 1 << 62) -> Iterator[int]:
             yield min(CHUNK, found.copy.size - at)
 
 
-def _pieces(found: DiskUsage, at: int) -> Iterator[CapturePiece]:
-    """Yield the pieces of what the server does not have yet."""
+def _pieces(found: DiskUsage, at: int, end: int = 1 << 62) -> Iterator[CapturePiece]:
+    """Yield the pieces from `at`, up to which the server has the disk, to `end`."""
     chunks: list[tuple[int, tuple[Extent, ...]]] = []
     number = 0
     for chunk in _chunks(found):
-        if chunk[0] >= at:
+        if at <= chunk[0] < end:
             chunks.append(chunk)
         if len(chunks) == CHUNKS:
             yield CapturePiece(number, tuple(chunks))
@@ -170,12 +210,19 @@ def _pieces(found: DiskUsage, at: int) -> Iterator[CapturePiece]:
 
 
 class _Pass:
-    """One pass over the disk, from the place up to which the server has the image, to the disk's
-    end."""
+    """One pass over the disk, from the place up to which the server has the image, to `end`, or
+    the disk's end."""
 
-    def __init__(self, found: DiskUsage, sender: Sender, progress: Progress) -> None:
-        self._found, self._sender, self._progress = found, sender, progress
-        self._meter = Meter("capture", sum(_lengths(found)))
+    def __init__(
+        self,
+        found: DiskUsage,
+        to: Destination,
+        progress: Progress,
+        phase: str = "capture",
+        end: int = 1 << 62,
+    ) -> None:
+        self._found, self._to, self._progress, self._end = found, to, progress, end
+        self._meter = Meter(phase, sum(_lengths(found, end)))
         self._tools = _Tools()
         self._turn = threading.Condition()
         self._next = 0  # number of the piece whose turn it is
@@ -187,12 +234,12 @@ class _Pass:
         self._meter.done = sum(_lengths(self._found, at))
 
         def produce(put: Callable[[CapturePiece], None]) -> None:
-            for piece in _pieces(self._found, at):
+            for piece in _pieces(self._found, at, self._end):
                 put(piece)
 
         workers = min(os.cpu_count() or 1, _MOST_WORKERS) + 1  # one of them is sending
         Pipeline(workers, workers).run(
-            produce, self._work, self._meter, self._progress, self._sender.close
+            produce, self._work, self._meter, self._progress, self._to.close
         )
         return self._at
 
@@ -205,7 +252,7 @@ class _Pass:
                 if self._meter.stopped:
                     raise Stopped
             if packed:
-                self._sender.put(packed, self._at, end)
+                self._to.put(packed, self._at, end)
                 self._at = end
             self._next += 1
             self._turn.notify_all()

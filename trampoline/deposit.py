@@ -1,9 +1,9 @@
 """Sends a captured disk to the image server: see docs/capture. One connection, one request at a
 time.
 
-A connection that breaks is made again. Then the server is asked how far the disk is there, because
-the answer to the last piece may have been lost, or the server may have been started anew without
-all of it.
+A connection that breaks is made again, for as long as the order has patience. Then the server is
+asked how far the disk is there, because the answer to the last piece may have been lost, or the
+server may have been started anew without all of it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
 from cod.orders import Deposit
-from trampoline.errors import PrimeError
+from trampoline.errors import PrimeError, WayError
 from trampoline.fetch import Patience, split, words
 
 _END = 900.0  # seconds for the server to bring a large image to its disk
+_BLOCK = 1 << 16  # bytes of a body, each of which may take as long as an answer
 _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -36,15 +38,38 @@ class _Broken(Exception):
 
 
 class Sender:
-    """The sending side of a capture. Its methods raise PrimeError when the server says no, or when
-    patience is out."""
+    """The sending side of a capture. Its methods raise PrimeError when the server says no, and
+    WayError when it has given no answer for as long as the deposit's patience lasts.
+
+    patience  of one try: seconds until a silent server is asked anew, and pauses between tries
+    """
 
     def __init__(self, deposit: Deposit, patience: Patience) -> None:
         self._host, self._port, self._path = split(deposit.url)
-        self._secret, self._patience = deposit.secret, patience
+        self._secret, self._patience, self._lasts = deposit.secret, patience, deposit.patience
         self._connection: HTTPConnection | None = None
         self._closed = False
         self.sent = 0
+
+    def before(self) -> tuple[int, str]:
+        """Return the byte up to which an order before this one brought the disk, and the digest of
+        the heads of its chunks; 0 where the server has nothing of one, or knows of no such thing.
+
+        What the order before has sent is there until `at` or `adopt`.
+        """
+        try:
+            answer = self._again("GET", "/before", b"", self._patience.stall)
+        except WayError:
+            raise
+        except PrimeError:
+            return 0, ""
+        return int(answer["at"]), str(answer["heads"])
+
+    def adopt(self, heads: str) -> None:
+        """Have this order go on where the order before ended, whose heads have that digest."""
+        word = json.dumps({"heads": heads}).encode()
+        with suppress(Behind):  # another digest: `at` tells it
+            self._again("POST", "/before", word, self._patience.stall)
 
     def at(self) -> int:
         """Return the byte up to which the server has the disk."""
@@ -78,19 +103,26 @@ class Sender:
     # ------------------------------------------------------------ requests
 
     def _again(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
-        for failures in range(1, self._patience.tries + 1):
+        began = time.monotonic()
+        failures = 0
+        while True:
             try:
-                # what it says while a body is being sent may never be heard
-                if failures > 1 and method != "GET":
+                # what it says while a piece is being sent may never be heard
+                if failures and method == "PUT":
                     self._ask("GET", "", b"", self._patience.stall)
                 return self._ask(method, path, body, stall)
             except _Broken as error:
                 self._drop()
                 why = str(error)
-            if self._closed:
+            failures += 1
+            pause = min(self._patience.pause * 2 ** min(failures - 1, 8), 8.0)
+            if self._closed or time.monotonic() + pause >= began + self._lasts:
                 break
-            time.sleep(min(self._patience.pause * 2 ** (failures - 1), 8.0))
-        raise PrimeError(f"the image server failed: {why}; gave up after {failures} tries")
+            time.sleep(pause)
+        raise WayError(
+            f"the image server failed: {why}; gave up after {failures} tries in "
+            f"{time.monotonic() - began:.0f} seconds"
+        )
 
     def _ask(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self._secret}", "Content-Length": str(len(body))}
@@ -109,7 +141,7 @@ class Sender:
             connection.request(
                 method,
                 self._path + path,
-                body or None,
+                _blocks(body) if body else None,
                 headers if body else headers | {"Content-Length": "0"},
             )
             response = connection.getresponse()
@@ -139,6 +171,12 @@ class Sender:
         connection, self._connection = self._connection, None
         if connection:
             connection.close()
+
+
+def _blocks(body: bytes) -> Iterator[bytes]:
+    """Yield the body in blocks: a time limit of the socket is one for all that is sent at once."""
+    for at in range(0, len(body), _BLOCK):
+        yield body[at : at + _BLOCK]
 
 
 def _words(body: bytes) -> str:

@@ -5,7 +5,7 @@ Chunks arrive compressed, in order, in pieces (`cod.wire.capture`). Each is chec
 that it unpacks to what it says) and appended to ``data.zst``; what is known of it is appended to
 ``chunks``. A server that dies in the middle goes on where it was: what is not in both files, or
 does not have its digest, is cut off, and the agent is told how far the rest reaches. The folder is
-locked while somebody fills it.
+locked while somebody fills it. A later order of the same node may take it over (`hand_over`).
 """
 
 from __future__ import annotations
@@ -71,6 +71,12 @@ class Deposit:
         return last.raw_offset + last.raw_length if last else 0
 
     @property
+    def heads(self) -> str:
+        """Return the digest of the heads of all chunks: what the disk was, up to `at`."""
+        notes = self._notes.fileno()
+        return manifest.digest(os.pread(notes, len(self._chunks) * HEAD.size, 0))
+
+    @property
     def stored(self) -> int:
         """Return the bytes of the served form so far."""
         return self._offset
@@ -81,6 +87,13 @@ class Deposit:
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
+
+    def hand_over(self, order: str) -> None:
+        """Make it the deposit of a later order, which has none yet. Raises `Refused` and
+        OSError."""
+        folder = folder_of(self._root, order)
+        self.folder.rename(folder)
+        self.folder = folder
 
     # ------------------------------------------------------------ growing
 
@@ -226,6 +239,19 @@ def folder_of(root: Path, order: str) -> Path:
 def orders(root: Path) -> set[str]:
     """Return the orders of which something has come in."""
     return {path.name.removeprefix(_PREFIX) for path in root.glob(f"{_PREFIX}*")}
+
+
+def node_of(order: str) -> str:
+    """Return the id of the node whose order it is."""
+    return order.partition(".")[0]
+
+
+def earlier(root: Path, order: str) -> list[str]:
+    """Return the orders of the same node before this one of which something has come in, the newest
+    first."""
+    node, _, generation = order.partition(".")
+    found = [int(each.partition(".")[2]) for each in orders(root) if node_of(each) == node]
+    return [f"{node}.{each}" for each in sorted(found, reverse=True) if each < int(generation)]
 
 
 def discard(root: Path, order: str) -> bool:

@@ -39,6 +39,14 @@ def pack(raw_offset: int, raw_length: int, frame: bytes) -> bytes:
     return HEAD.pack(raw_offset, raw_length, len(frame), bytes.fromhex(digest(frame))) + frame
 
 
+def heads(body: bytes) -> bytes:
+    """Return the heads of a piece's chunks alone: what tells it from any other piece."""
+    return b"".join(
+        HEAD.pack(each.raw_offset, each.raw_length, len(each.frame), bytes.fromhex(each.digest))
+        for each in unpack(body)
+    )
+
+
 def unpack(body: bytes) -> Iterator[Sent]:
     """Yield the chunks of a piece, with their unchecked digests. Raises `BadPiece` for a truncated
     one."""

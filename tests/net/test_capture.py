@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
+from cod.core.nodes import transitions
 from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
@@ -31,7 +32,9 @@ from cod.net.bootserver.server import HttpServer
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import ConfdServer
 from cod.orders import Deposit, ImageSource, Order
+from cod.policy.nodes import lifecycle
 from cod.pool import Pool, in_transaction
+from cod.states import Fault, NodeEvent, Step
 from cod.store import tables as t
 from cod.store.images import images, templates
 from cod.store.nodes import nodes, sessions
@@ -44,7 +47,7 @@ from tests.hardware import machine, nic
 from tests.waiting import until
 from trampoline import capture, cprime, ctramp, partitions
 from trampoline.deposit import Sender
-from trampoline.errors import PrimeError
+from trampoline.errors import PrimeError, WayError
 from trampoline.fetch import Patience
 from trampoline.inventory import file_disk
 from trampoline.options import parse
@@ -55,7 +58,7 @@ pytestmark = pytest.mark.slow  # half a minute of processor time and more, toget
 
 MAC = "52:54:00:00:00:01"
 SECRET = "5e" * 32
-QUICK = Patience(stall=60.0, tries=5, pause=0.05)
+QUICK = Patience(stall=60.0, pause=0.05)
 
 
 class World:
@@ -389,6 +392,102 @@ def test_an_agent_sends_again_what_a_server_has_lost(
     assert verify(world.images, row.digest).bad == ()
 
 
+def broken_off(world: World, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Begin a capture whose server is away after two pieces. Return its order, which has sent them;
+    the capture waits for the next one."""
+    put = Sender.put
+    calls: list[int] = []
+
+    def away(self: Sender, piece: bytes, at: int, end: int) -> None:
+        calls.append(at)
+        if len(calls) > 2:
+            raise WayError("no answer")
+        put(self, piece, at, end)
+
+    first = world.order()
+    with monkeypatch.context() as patched:
+        patched.setattr(capture, "CHUNKS", 4)  # pieces of 4 MiB: the disk has about 20 in use
+        patched.setattr(Sender, "put", away)
+        with pytest.raises(WayError):
+            taken(world)
+    row = world.node()
+    step = lifecycle.on_trouble(row, NodeEvent.FAILED, "away", world.site.policy, Fault.WAY)
+    for each in (step, Step(NodeEvent.CAPTURE_ORDERED, "again")):
+        in_transaction(
+            world.engine,
+            transitions.apply,
+            world.node(),
+            each,
+            now=time.time(),
+            actor="test",
+            policy=world.site.policy,
+        )
+        world.in_reactor(world.captures.sweep)
+    assert world.order() != first
+    assert deposit.orders(world.images) == {first}, "what has come is kept for the next order"
+    return first
+
+
+def taken(world: World, told: Callable[..., None] = lambda *_: None) -> capture.Captured:
+    order = Order(world.order(), "capture", deposit=world.deposit())
+    return capture.capture(order, [file_disk(world.disk)], told, QUICK)
+
+
+def test_a_later_order_sends_only_what_an_earlier_one_has_not(
+    taking: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = taking
+    first = broken_off(world, monkeypatch)
+    at = world.captures._open[first].at
+    assert at >= 4 << 20
+    put, began = Sender.put, []
+
+    def noted(self: Sender, piece: bytes, at: int, end: int) -> None:
+        began.append(at)
+        put(self, piece, at, end)
+
+    monkeypatch.setattr(Sender, "put", noted)
+    phases: list[str] = []
+    done = taken(world, lambda phase, *_: phases.append(phase))
+    assert min(began) == at, "where the order before has ended"
+    assert list(dict.fromkeys(phases)) == ["compare", "capture"]
+    row = in_transaction(world.engine, images.named, ["mine"])["mine"]
+    assert verify(world.images, row.digest).bad == ()
+    assert done.bytes_sent < row.stored
+    assert [path.name for path in world.images.iterdir()] == [row.digest]
+
+
+def test_a_disk_that_has_changed_since_is_sent_anew(
+    taking: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = taking
+    broken_off(world, monkeypatch)
+    world.stop()
+    world.serve()
+    world.disk.write_bytes(world.disk.read_bytes().replace(b"boot code", b"boot CODE"))
+    taken(world)
+    row = in_transaction(world.engine, images.named, ["mine"])["mine"]
+    assert verify(world.images, row.digest).bad == ()
+    assert primed(world, "mine").read_bytes()[:9] == b"boot CODE"
+    assert [path.name for path in world.images.iterdir()] == [row.digest]
+
+
+def test_an_agent_that_does_not_compare_begins_anew(
+    taking: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent that is older than the server does not: its machine may have run meanwhile."""
+    world = taking
+    first = broken_off(world, monkeypatch)
+    later = world.order()
+    assert world.ask("POST", f"{later}/before", b'{"heads": "%s"}' % (b"0" * 64)) == (
+        409,
+        b'{"at": 0}',
+    )
+    assert deposit.orders(world.images) == {later}
+    assert world.ask("GET", f"{later}/before") == (200, b'{"at": 0, "heads": ""}')
+    assert world.ask("GET", f"{first}/before")[0] == 403
+
+
 def test_cancelling_ends_the_agents_work_and_leaves_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,6 +538,11 @@ NONSENSE = [
     ("PUT", "{}", b"", 404),
     ("PUT", "{}/0/1", b"", 404),
     ("DELETE", "{}", b"", 404),
+    ("PUT", "{}/before", b"", 409),
+    ("POST", "{}/before", b"", 400),
+    ("POST", "{}/before", b'{"heads": "x"}', 400),
+    ("POST", "{}/before/0", b"", 404),
+    ("DELETE", "{}/before", b"", 404),
     ("POST", "{}", b"", 400),
     ("PUT", "{}/0", bytes(wire.LARGEST + 1), 400),
     ("POST", "{}", b"[]", 400),
@@ -506,10 +610,10 @@ def test_the_first_disk_that_is_not_empty_is_read_where_nobody_knows(taking: Wor
 
 def test_a_server_that_is_not_there_is_given_up(taking: World) -> None:
     taking.stop()
-    with pytest.raises(PrimeError, match="gave up after 5 tries"):
+    with pytest.raises(WayError, match=r"gave up after \d+ tries in 1 seconds"):
         capture.capture(
-            Order("1.1", "capture", deposit=taking.deposit()),
+            Order("1.1", "capture", deposit=replace(taking.deposit(), patience=1)),
             [file_disk(taking.disk)],
             lambda *_: None,
-            Patience(1.0, 5, 0.01),
+            Patience(stall=1.0, pause=0.2),
         )

@@ -4,13 +4,14 @@ be seen when."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event, select, update
 
 from cod.core.nodes import transitions
-from cod.flows.agents import sessions
+from cod.flows.agents import progress, sessions
 from cod.flows.boot import script
 from cod.flows.nodes import captures, deadlines
 from cod.flows.nodes import nodes as node_flows
@@ -18,7 +19,7 @@ from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
 from cod.model import Binding, CapturedPartition, Effect, Ingested, Peer, Refused, ipv4
 from cod.policy.nodes import template
-from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
+from cod.states import IMAGE_SERVER, NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import images, templates
@@ -28,6 +29,7 @@ from cod.store.people import groups as group_rows
 from cod.wire import xmldoc
 from tests.contexts import flow_context
 from tests.store.agentlab import TEMPLATE, Lab, mac
+from trampoline.errors import WayError
 
 pytestmark = pytest.mark.slow  # together with its like more than the quick run has time for
 
@@ -331,6 +333,52 @@ def test_a_capture_that_fails_is_tried_again_and_then_given_up_and_the_node_goes
     assert told_of(lab) == ["capture-failed"]
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_an_image_server_that_is_away_is_waited_for_and_counts_for_nothing(
+    lab: Lab, held: bool
+) -> None:
+    if held:
+        active(lab)
+        want(lab)
+        peer = lab.boots(1)
+    else:
+        lab.machine(1, "trampoline", disk=Disk.FOREIGN)
+        peer = lab.boots(1)
+        want(lab)
+    began = lab.now
+    for _ in range(NODE_RULES[NodeState.CAPTURE].retries + 3):
+        assert lab.node(1).state == "capture"
+        lab.tick(240)
+        progress.failed(
+            lab.tx, peer, lab.order(1).id, "no answer", lab.site, lab.now, WayError.cause
+        )
+        node = lab.node(1)
+        assert (node.state, node.attempts, node.waits_for) == ("trampoline", 0, IMAGE_SERVER)
+        assert (show(lab).state, show(lab).reason) == ("wanted", "no answer")
+        lab.tick(21)
+    # administrators are told that the image server is away, once
+    notices = lab.tx.scalars(select(t.notices.c.kind).where(t.notices.c.kind == "image-server"))
+    assert list(notices) == ["image-server"]
+    assert lab.node(1).waits_since == began + 240
+    keep(lab)
+    lab.done(peer, lab.order(1).id)
+    assert (show(lab).state, lab.node(1).waits_for) == ("done", "")
+    assert "exhausted" not in lab.events(1)
+
+
+def test_an_agent_gives_a_silent_server_up_before_its_nodes_deadline(lab: Lab) -> None:
+    active(lab)
+    want(lab)
+    lab.boots(1)
+    for patience in (1.0, 10.0):
+        lab.site = replace(lab.site, policy=replace(lab.site.policy, patience=patience))
+        told = lab.order(1).deposit
+        assert told is not None
+        assert told.patience == 240 * patience
+        deadline = (NODE_RULES[NodeState.CAPTURE].deadline or 0) * patience
+        assert deadline * 0.75 <= told.patience <= deadline - 30
+
+
 def told_of(lab: Lab) -> list[str]:
     n = t.notices.c
     return list(lab.tx.scalars(select(n.kind).where(n.kind.like("capture%")).order_by(n.id)))
@@ -491,10 +539,10 @@ def test_digests_that_are_about_to_be_seen_are_not_swept(lab: Lab) -> None:
     lab.boots(1)
     captures.note_digest(lab.tx, digest=SAVED.digest, **asking(lab))
     assert images.digests(lab.tx) == {SAVED.digest}
-    assert captures.orders(lab.tx) == {lab.order(1).id}
+    assert captures.under_way(lab.tx) == {lab.node(1).id}
     cancel(lab)
     assert images.digests(lab.tx) == set()
-    assert captures.orders(lab.tx) == set()
+    assert captures.under_way(lab.tx) == set()
 
 
 def test_a_quota_holds_before_meanwhile_and_after(lab: Lab) -> None:

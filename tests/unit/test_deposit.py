@@ -125,6 +125,28 @@ def test_the_same_disk_captured_twice_is_one_folder(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_later_order_takes_over_what_an_earlier_one_has_sent(tmp_path: Path) -> None:
+    first = Deposit(tmp_path, ORDER)
+    sent = piece((0, noise(1)), (2 * CHUNK, noise(2)))
+    first.add(sent)
+    assert first.heads == manifest.digest(capture.heads(sent))
+    for other in ("7.9", "7.13", "8.1"):
+        Deposit(tmp_path, other).close()
+    assert deposit.earlier(tmp_path, "7.14") == ["7.13", ORDER, "7.9"]
+    assert deposit.earlier(tmp_path, ORDER) == ["7.9"]
+    first.hand_over("7.14")
+    assert deposit.earlier(tmp_path, "7.14") == ["7.13", "7.9"]
+    first.close()
+    again = Deposit(tmp_path, "7.14")
+    assert (again.at, again.heads) == (
+        3 * CHUNK,
+        first_heads := manifest.digest(capture.heads(sent)),
+    )
+    again.add(piece((3 * CHUNK, noise(3))))
+    assert again.heads != first_heads
+    whole(tmp_path, finish(again, 4 * CHUNK), noise(1) + bytes(CHUNK) + noise(2) + noise(3))
+
+
 def test_an_empty_disk_is_an_image_too(tmp_path: Path) -> None:
     whole(tmp_path, finish(Deposit(tmp_path, ORDER), 3 * CHUNK + 512), bytes(3 * CHUNK + 512))
 

@@ -16,7 +16,7 @@ def on_trouble(
 ) -> Step:
     """Return the step after `event` went wrong, as `lifecycle.on_trouble` does. `cause`: as in
     `blame.FAULTS`."""
-    if cause == "way" and not _by_cod(tx, node):
+    if cause == "way" and node.state == NodeState.PRIME and not _by_cod(tx, node):
         cause = ""
     fault = blame.fault(NodeState(node.state), node.vcluster_id is not None, cause)
     former = _former(tx, node) if fault is Fault.UNKNOWN else blame.FormerFailures()

@@ -62,7 +62,8 @@ ENDS_CAPTURE = frozenset(
 WRITES = frozenset({NodeEvent.WIPE_ORDERED, NodeEvent.PRIME_ORDERED, NodeEvent.BURNIN_ORDERED})
 # After these a held node is in doubt no longer: an administrator's word, and what COD has done.
 ENDS_STORY = frozenset({NodeEvent.RESTORED, NodeEvent.RETIRED, NodeEvent.WIPED, NodeEvent.PRIMED})
-ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.BOOT})
+# States in which it is known for how long a node has waited for a part of the site.
+ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.CAPTURE, NodeState.BOOT})
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 # The events of a node that comes back to the reserve, and is erased at the first try.
 _CAME_BACK = (NodeEvent.RELEASED, NodeEvent.WIPE_ORDERED, NodeEvent.WIPED, NodeEvent.IDLED)
@@ -285,9 +286,10 @@ def changes(
     }
     # its agent is there: whoever switched it on, no power command is waited for
     came = node.waits_for == POWER_CONTROL and target is not NodeState.TRAMPOLINE
-    given_back = node.waits_for == IMAGE_SERVER and node.vcluster_id is None
+    needs_no_image = node.vcluster_id is None and NodeState.CAPTURE not in (node.state, target)
+    given_back = node.waits_for == IMAGE_SERVER and needs_no_image
     over = came or given_back or node.waits_for == KERBEROS  # which one order waited for
-    if target not in ON_THE_WAY or event is NodeEvent.PRIMED or over:
+    if target not in ON_THE_WAY or event in (NodeEvent.PRIMED, NodeEvent.CAPTURED) or over:
         values |= {"waits_for": "", "waits_since": None}
     elif columns.get("waits_for"):
         values |= {"waits_since": node.waits_since or now}

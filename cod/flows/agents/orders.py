@@ -48,7 +48,7 @@ from cod.policy.hardware import keep_marks, wiping
 from cod.policy.nodes import capture, inner_vcm, place, prime, seed, template
 from cod.policy.nodes import host_keys as host_key_policy
 from cod.policy.people import kerberos
-from cod.states import Disk, NodeEvent, NodeState
+from cod.states import NODE_RULES, Disk, NodeEvent, NodeState
 from cod.store import dns_zones, stories, vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
@@ -98,9 +98,8 @@ def current(
         return Order(look, "look", wipe=False, keep=spared)
     purge = "purge" in (node.wipe, site.policy.wipe)
     if action == "capture":
-        order = _capture(
-            tx, node, order_id, f"http://{_server(site, address)}:{site.boot.http_port}/captures"
-        )
+        base = f"http://{_server(site, address)}:{site.boot.http_port}/captures"
+        order = _capture(tx, node, order_id, base, site.policy.patience)
         return replace(order, keep=spared)
     if action == "burnin":
         plan = _burnin(
@@ -247,8 +246,10 @@ def _vcm_inside(
     return [inner_vcm.seed_part(vcluster.name, servers, inviter.authority, secret)]
 
 
-def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
+def _capture(tx: Tx, node: Node, order_id: str, base: str, site_patience: float) -> Order:
     row = captures.get(tx, node.id)
+    # less than the node's deadline: an agent that gives up keeps what was sent, and its machine runs
+    patience = 0.8 * (NODE_RULES[NodeState.CAPTURE].deadline or 0.0) * site_patience
     if row is None or row.generation != node.generation or not row.secret:
         raise Refused("conflict", "nobody wants its capture any more")
     source = templates.get(tx, row.source_id) if row.source_id is not None else None
@@ -265,7 +266,7 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str) -> Order:
         disk=disk.rule,
         wipe=False,
         sector=disk.sector,
-        deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least, row.what),
+        deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least, row.what, int(patience)),
     )
 
 

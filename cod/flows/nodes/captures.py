@@ -40,7 +40,7 @@ from cod.store.nodes import captures, holding, nodes, sessions
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
 
-orders = captures.orders
+under_way = captures.under_way
 
 
 def want(

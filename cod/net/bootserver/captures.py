@@ -7,11 +7,15 @@ piece.
                           where it does not
 ``POST /captures/ID``     all is there: ``{"size": …, "at": …, "partitions": […]}``; the image is
                           made and can be seen
+``GET …/ID/before``       how far an order of the node's before this one brought the disk, and the
+                          digest of its chunks' heads: ``{"at": BYTES, "heads": DIGEST}``
+``POST …/ID/before``      go on from there: ``{"heads": DIGEST}``; 409 where that is another
 ========================  ========================================================================
 
 ID is the agent's order; its secret is the bearer token of each request, and is asked about before a
-body is read. Work with files is done in threads, for each capture one thing after the other. What
-came of an order that is over is swept away.
+body is read. Work with files is done in threads, for each node one thing after the other. What came
+of an order stays until the node's capture is over, or a later order begins anew: an agent that has
+asked for more than ``before`` without having gone on from there.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import h11
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -43,6 +47,8 @@ from cod.wire.manifest import LIMIT
 
 SWEEP = 60.0  # seconds
 STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400, "quota": 413}
+BEFORE = "before"
+Word = TypeVar("Word", bound=BaseModel)
 METHODS = {b"GET": 1, b"PUT": 2, b"POST": 1}  # and how many parts their paths have
 
 log = logging.getLogger("cod.captures")
@@ -69,6 +75,13 @@ class LastWord(BaseModel):
     at: int = Field(ge=0)
     partitions: list[CapturePart] = Field(max_length=256)
     what: str = Field(default="", max_length=8)
+
+
+class EarlierWord(BaseModel):
+    """The message by which an agent goes on from what an order before has sent."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    heads: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Elsewhere(Exception):
@@ -134,13 +147,19 @@ class Captures(Service):
     async def _answer(
         self, connection: Connection, request: h11.Request, rest: list[str]
     ) -> tuple[int, bytes]:
-        if METHODS.get(request.method) != len(rest):
+        earlier = rest[1:] == [BEFORE] and request.method != b"PUT"
+        if METHODS.get(request.method) != len(rest) - earlier:
             raise Refused("not_found", "no such capture")
         sent = dict(request.headers).get(b"authorization", b"").decode("latin-1")
         kind, _, secret = sent.partition(" ")
         bearer = secret.strip() if kind.lower() == "bearer" and secret.isascii() else ""
         credentials = {"order": rest[0], "address": connection.peer, "secret": bearer}
         row: Capture = await self._pool.read(captures.receiving, **credentials)
+        if earlier and request.method == b"GET":
+            return _json(**await self._alone(rest[0], partial(self._before, rest[0])))
+        if earlier:
+            heads = _word(EarlierWord, await connection.body(capture.LAST_WORD)).heads
+            return _json(at=await self._alone(rest[0], partial(self._take_over, rest[0], heads)))
         if request.method == b"PUT":
             if credentials["order"] not in self._room:
                 self._room[credentials["order"]] = await self._pool.run_at(
@@ -154,7 +173,7 @@ class Captures(Service):
             return _json(at=(await self._alone(rest[0], lambda: self._deposit(rest[0]).at)))
         body = await connection.body(capture.LAST_WORD)
         connection.patience(3600.0)  # a large image takes its time until it is on the disk
-        word = _last_word(body)
+        word = _word(LastWord, body)
         if word.what != row.what:
             raise Refused(
                 "invalid",
@@ -216,15 +235,42 @@ class Captures(Service):
     # ------------------------------------------------------------ in threads, one after the other
 
     def _alone(self, order: str, work: Callable[[], Any]) -> Deferred[Any]:
-        lock = self._locks.setdefault(order, DeferredLock())
+        lock = self._locks.setdefault(deposit.node_of(order), DeferredLock())
         return lock.run(deferToThreadPool, self._reactor, self._reactor.getThreadPool(), work)
 
-    def _deposit(self, order: str) -> Deposit:
+    def _opened(self, order: str) -> Deposit:
         if not self.running:
             raise CaptureBusy(order)
         if order not in self._open:
             self._open[order] = Deposit(self._root, order)
         return self._open[order]
+
+    def _deposit(self, order: str) -> Deposit:
+        """Return what has come of the order. What orders before it have sent is gone then."""
+        if order not in self._open:
+            for each in deposit.earlier(self._root, order):
+                self._forget(each)
+        return self._opened(order)
+
+    def _before(self, order: str) -> dict[str, Any]:
+        for each in deposit.earlier(self._root, order)[:1]:
+            found = self._opened(each)
+            return {"at": found.at, "heads": found.heads}
+        return {"at": 0, "heads": ""}
+
+    def _take_over(self, order: str, heads: str) -> int:
+        if order not in deposit.orders(self._root):
+            for each in deposit.earlier(self._root, order)[:1]:
+                found = self._opened(each)
+                if found.heads == heads:
+                    found.hand_over(order)
+                    self._open[order] = self._open.pop(each)
+                    self._room.pop(each, None)
+                    log.info("%s goes on with what %s has sent: %d bytes", order, each, found.at)
+        taken = self._deposit(order)  # an answer may have been lost: then it was there
+        if taken.heads != heads:
+            raise Elsewhere(taken.at)
+        return taken.at
 
     def _add(self, order: str, at: str, body: bytes) -> int:
         incoming, room = self._deposit(order), self._room.get(order)
@@ -260,12 +306,13 @@ class Captures(Service):
 
     async def _sweep(self) -> None:
         try:
-            wanted = await self._pool.read(captures.orders)
-            for order in {*self._open, *deposit.orders(self._root)} - wanted:
-                await self._alone(order, partial(self._forget, order))
-            for order in set(self._locks) - wanted:
-                if not self._locks[order].locked:
-                    del self._locks[order]
+            wanted = {str(each) for each in await self._pool.read(captures.under_way)}
+            for order in {*self._open, *deposit.orders(self._root)}:
+                if deposit.node_of(order) not in wanted:
+                    await self._alone(order, partial(self._forget, order))
+            for node in set(self._locks) - wanted:
+                if not self._locks[node].locked:
+                    del self._locks[node]
         except Exception as error:
             log.error("captures: %s", error, exc_info=not self._pool.is_away(error))
 
@@ -277,14 +324,14 @@ class Captures(Service):
             log.info("what came of the capture %s was removed", order)
 
 
-def _last_word(body: bytes) -> LastWord:
+def _word(kind: type[Word], body: bytes) -> Word:
     try:
-        return LastWord.model_validate_json(body)
+        return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
         raise Refused(
-            "invalid", f"the last word cannot be used: {field} {field_error(first)}", "body"
+            "invalid", f"the message cannot be used: {field} {field_error(first)}", "body"
         ) from None
 
 

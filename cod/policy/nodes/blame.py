@@ -39,6 +39,7 @@ FAULTS: dict[tuple[NodeState, str], Fault] = {
     (NodeState.PRIME, "way"): Fault.WAY,
     (NodeState.BOOT, ""): Fault.UNKNOWN,
     (NodeState.TRAMPOLINE, ""): Fault.UNKNOWN,
+    (NodeState.CAPTURE, "way"): Fault.WAY,
 }
 """Whose fault trouble is in a state, by what its agent or COD says of its cause ('order',
 'kept', 'way' or '': nothing). In all other states COD works for nobody, and it is the machine's."""
@@ -46,7 +47,7 @@ FAULTS: dict[tuple[NodeState, str], Fault] = {
 
 def fault(state: NodeState, held: bool, cause: str = "") -> Fault:
     """Return whose fault trouble is of a node in `state`. `held`: it is on its way to a holder."""
-    if not held:
+    if not held and state is not NodeState.CAPTURE:  # which is its group's, or the site's wish
         return Fault.MACHINE
     return FAULTS.get((state, cause), FAULTS.get((state, ""), Fault.MACHINE))
 

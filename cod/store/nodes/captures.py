@@ -43,10 +43,9 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Node, Capt
     return [(nodes.ROWS.read(row), ROWS.read(row, nodes.ROWS.width)) for row in rows]
 
 
-def orders(tx: Tx) -> set[str]:
-    """Return the ids of the orders whose streams may still go on."""
-    query = select(_c.node_id, _c.generation).where(_c.state == CaptureState.RUNNING)
-    return {f"{node_id}.{generation}" for node_id, generation in tx.execute(query)}
+def under_way(tx: Tx) -> set[int]:
+    """Return the ids of the nodes whose captures may still go on, by this order or by another."""
+    return set(tx.scalars(select(_c.node_id).where(_c.state.in_(OPEN))))
 
 
 def put(tx: Tx, node_id: int, **columns: Any) -> None:

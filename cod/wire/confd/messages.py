@@ -188,6 +188,7 @@ _LEFT_OUT = (
     "purge",
     "tables",
     "what",
+    "patience",
     "mirror",
     "source",
     "disks",

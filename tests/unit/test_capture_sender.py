@@ -1,0 +1,98 @@
+"""The sender of a captured disk waits for a server that answers late, on a clock that the test
+moves."""
+
+from __future__ import annotations
+
+import socket
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from cod.orders import Deposit
+from trampoline import deposit
+from trampoline.deposit import Sender
+from trampoline.errors import WayError
+from trampoline.fetch import PATIENT
+
+MIB = 1 << 20
+TO = Deposit("http://127.0.0.1:1/captures/1.1", "5e" * 32, 0, patience=240)
+
+
+class Time:
+    """A clock that stands still but for sleep, and for whoever moves `now`."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    moved = Time()
+    monkeypatch.setattr(deposit, "time", moved)
+    return moved
+
+
+class Silent(Sender):
+    """A sender whose server is silent until `answers` on the clock; then it has the disk up to
+    `there`. Each try takes the time limit of one."""
+
+    def __init__(self, time: Time, answers: float, there: int) -> None:
+        super().__init__(TO, PATIENT)
+        self.time, self.answers, self.there = time, answers, there
+        self.asked: list[str] = []
+
+    def _ask(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
+        self.asked.append(method)
+        if self.time.now < self.answers:
+            self.time.now += stall
+            raise deposit._Broken(f"no answer for {stall:g} seconds")
+        return {"at": self.there}
+
+
+def test_a_server_that_is_silent_for_minutes_is_waited_for(time: Time) -> None:
+    sender = Silent(time, 220.0, MIB)
+    sender.put(bytes(1000), 0, MIB)
+    assert 220 <= time.now < 240
+    # small questions until it answers: the piece itself is not sent again and again meanwhile
+    assert (sender.asked[0], sender.asked[-1], sender.asked.count("PUT")) == ("PUT", "PUT", 2)
+
+
+def test_a_server_that_stays_silent_is_the_ways_fault(time: Time) -> None:
+    sender = Silent(time, 9000.0, MIB)
+    with pytest.raises(WayError, match=r"no answer for 15 seconds; gave up after \d\d tries in 2"):
+        sender.put(bytes(1000), 0, MIB)
+    assert 220 < time.now < 270, "before the node's deadline of 300 s"
+
+
+class Recorder:
+    """A socket that keeps the lengths of what is sent at once, and answers a piece."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+        self.answer = BytesIO(b'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"at": 3145728}')
+
+    def sendall(self, data: bytes) -> None:
+        self.sent.append(len(data))
+
+    def makefile(self, *_: object) -> BytesIO:
+        return self.answer
+
+    def settimeout(self, seconds: float) -> None: ...
+    def setsockopt(self, *_: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def test_a_piece_may_take_longer_than_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python counts all that one `sendall` sends against the socket's time limit."""
+    made = Recorder()
+    monkeypatch.setattr(socket, "create_connection", lambda *_: made)
+    sender = Sender(TO, PATIENT)
+    sender.put(bytes(3 * MIB), 0, 3 * MIB)
+    assert sum(made.sent[1:]) == sender.sent == 3 * MIB
+    assert max(made.sent) <= 1 << 16
