@@ -1,17 +1,19 @@
-"""A node image from an OCI image: `python -m images.oci SOURCE --out FILE`.
+"""A node image from an OCI image: `python -m images.oci SOURCE --out FILE [--diskless]`.
 
 SOURCE is `oci:REGISTRY/NAME:TAG`, which skopeo fetches; a folder in the OCI image layout; an
 archive of one; or an archive as `docker save` and `podman save` make it. The image must hold a
 system: an init, and better a kernel with its initramfs, OpenSSH and cloud-init. Where it has no
 kernel, it gets the distribution's, with a ramdisk that finds the root file system.
 
-The disk has a GPT with GRUB for BIOS and UEFI, and the root (ext4) last, where it can grow.
-FILE.json has the facts. Takes root, because files in a system are of many users.
+The disk has a GPT with GRUB for BIOS and UEFI, and the root (ext4) last, where it can grow. Of a
+diskless system FILE.kernel is the kernel, and FILE.ramdisk has all of the root, which stays in
+memory. FILE.json has the facts. Takes root, because files in a system are of many users.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import re
@@ -19,9 +21,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import zstandard
 
 from images import disk, grub, hello, layers, linux
 from images.disk import MIB, ImagePartition
@@ -42,6 +47,8 @@ INITRAMFS = (
     "usr/lib/modules/{}/initramfs.img",
     "lib/modules/{}/initramfs.img",
 )
+# For a system that needs none: this path is there always.
+NO_INITRAMFS = (".",)
 INITS = ("sbin/init", "usr/lib/systemd/systemd", "lib/systemd/systemd")
 # What a system needs to be a node that somebody can log in to -> what is missing without it.
 WISHED = {
@@ -62,22 +69,37 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--insecure", action="store_true", help="a registry without TLS, or with a strange one"
     )
+    parser.add_argument(
+        "--diskless", action="store_true", help="a kernel and a ramdisk instead of a disk"
+    )
     options = parser.parse_args(arguments)
+    form = diskless if options.diskless else whole_disk
     try:
-        facts = make(options.source, options.out, options.cache, options.tag, options.insecure)
+        facts = make(
+            options.source, options.out, options.cache, options.tag, options.insecure, form
+        )
     except (BadImage, packages.PackagesMissing, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     for each in facts["lacks"]:
         print(f"note: the image has no {each}", file=sys.stderr)
-    print(f"{options.source}: {facts['size'] >> 20} MiB, Linux {facts['kernel']}")
+    memory = f", for nodes with at least {facts['memory']} MiB" if options.diskless else ""
+    print(f"{options.source}: {facts['size'] >> 20} MiB, Linux {facts['kernel']}{memory}")
     return 0
 
 
 def make(
-    source: str, out: Path, cache: Path, tag: str = "", insecure: bool = False
+    source: str,
+    out: Path,
+    cache: Path,
+    tag: str = "",
+    insecure: bool = False,
+    form: Callable[[Path, Path, Path, Path], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Write the disk to `out` and its facts to `out`.json, and return them. Raises BadImage."""
+    """Write the image to `out` and its facts to `out`.json, and return them. Raises BadImage.
+
+    form  `whole_disk` (None), or `diskless`
+    """
     if os.geteuid() != 0:
         raise BadImage("unpacking a system takes root: its files are of many users")
     with TemporaryDirectory(prefix="oci-", dir=out.resolve().parent) as folder:
@@ -88,7 +110,7 @@ def make(
         # skopeo has picked the image of an archive already
         fetched_alone = layout.parent == scratch
         layers.apply(layout, layers.layers_of(layout, "" if fetched_alone else tag), tree)
-        facts = _disk(tree, scratch, out, cache)
+        facts = (form or whole_disk)(tree, scratch, out, cache)
     out.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
     return facts
 
@@ -130,27 +152,91 @@ def _copied(reference: str, scratch: Path, insecure: bool) -> Path:
     return layout
 
 
-# ---------------------------------------------------------------- the disk
-
-
-def _disk(tree: Path, scratch: Path, out: Path, cache: Path) -> dict[str, Any]:
-    """Make the disk of a system's tree, and return its facts."""
+def _lacking(tree: Path) -> list[str]:
+    """Return what a system lacks as a node. Raises BadImage where it is no system."""
     if not any(_exists(tree, each) for each in INITS):
         raise BadImage(
             "the image has no /sbin/init: it holds programs, and no system that boots. Build one "
             "with systemd, a kernel, OpenSSH and cloud-init in it"
         )
-    lacks = [text for path, text in WISHED.items() if not _exists(tree, path)]
+    return [text for path, text in WISHED.items() if not _exists(tree, path)]
+
+
+def _tools(cache: Path) -> Path:
     with packages.alone(cache):
-        tools = packages.unpacked(packages.wanted(linux.PACKAGES), cache)
+        return packages.unpacked(packages.wanted(linux.PACKAGES), cache)
+
+
+# ---------------------------------------------------------------- a system without a disk
+
+
+def diskless(tree: Path, scratch: Path, out: Path, cache: Path) -> dict[str, Any]:
+    """Make a kernel and a ramdisk of a system's tree, and return the facts. The ramdisk is the
+    root: an initramfs of the system's own is not needed."""
+    lacks = _lacking(tree)
+    kernel = kernel_of(tree, NO_INITRAMFS)
+    if kernel is None:
+        kernel = _lend_kernel(tree, scratch, _tools(cache))
+        lacks.append(f"kernel: it gets Linux {kernel[0]} of this server's release")
+    shutil.copyfile(layers.resolve(tree, Path(kernel[1]).parts), out.with_suffix(".kernel"))
+    _settle(tree, "# the root is in memory\n")
+    layers.cleared(tree, "init").symlink_to("/sbin/init")
+    ramdisk = out.with_suffix(".ramdisk")
+    unpacked = _pack(tree, ramdisk, kernel[0])
+    return {
+        "size": ramdisk.stat().st_size,
+        "kernel": kernel[0],
+        "lacks": lacks,
+        # Linux gives such a root half of the memory at most
+        "memory": (2 * unpacked >> 20) + 512,
+    }
+
+
+def _pack(tree: Path, out: Path, release: str) -> int:
+    """Write a tree as a ramdisk, without what is in /boot; return the bytes that it unpacks to."""
+    if shutil.which("cpio") is None:
+        raise BadImage("cpio is missing, which packs ramdisks: install Debian's package cpio")
+    # Linux 5.9 began to unpack zstd
+    zstd = _order(release) >= _order("5.9")
+    find = ["find", ".", "-path", "./boot/*", "-prune", "-o", "-print0"]
+    with (
+        subprocess.Popen(find, cwd=tree, stdout=subprocess.PIPE) as paths,
+        subprocess.Popen(
+            ["cpio", "--null", "--create", "--format=newc", "--quiet"],
+            cwd=tree,
+            stdin=paths.stdout,
+            stdout=subprocess.PIPE,
+        ) as archive,
+        out.open("wb") as file,
+    ):
+        assert archive.stdout is not None
+        if zstd:
+            unpacked, _ = zstandard.ZstdCompressor(3, threads=-1).copy_stream(archive.stdout, file)
+        else:
+            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0) as packed:
+                shutil.copyfileobj(archive.stdout, packed)
+                unpacked = packed.tell()
+    if archive.returncode or paths.returncode:
+        raise BadImage("the system cannot be packed; the reason is above")
+    return unpacked
+
+
+# ---------------------------------------------------------------- the disk
+
+
+def whole_disk(tree: Path, scratch: Path, out: Path, cache: Path) -> dict[str, Any]:
+    """Make the disk of a system's tree, and return its facts."""
+    lacks = _lacking(tree)
+    tools = _tools(cache)
     root = disk.identifier(out.stem, "root")
     kernel = kernel_of(tree)
     if kernel is None:
         kernel = _lend_kernel(tree, scratch, tools)
+        _lend_ramdisk(tree, tools, kernel)
         lacks.append(
             f"kernel with an initramfs: it gets Linux {kernel[0]} of this server's release"
         )
-    _settle(tree, root)
+    _settle(tree, f"UUID={root} / ext4 defaults 0 1\n")
     sizes = [each.lstat().st_size for each in tree.rglob("*")]
     used = sum(4096 + -(-each // 4096) * 4096 for each in sizes) // MIB
     size = -(-(used * 17 // 16 + SLACK_MIB) // 64) * 64
@@ -190,7 +276,7 @@ def _exists(tree: Path, path: str) -> bool:
     return layers.resolve(tree, Path(path).parts).exists()
 
 
-def kernel_of(tree: Path) -> tuple[str, str, str] | None:
+def kernel_of(tree: Path, initramfs: Sequence[str] = INITRAMFS) -> tuple[str, str, str] | None:
     """Return the newest kernel of a system that has modules and an initramfs: release, path of the
     kernel, path of the initramfs."""
     folder = layers.resolve(tree, ("lib", "modules"))
@@ -198,7 +284,7 @@ def kernel_of(tree: Path) -> tuple[str, str, str] | None:
     for release in sorted(releases, key=_order, reverse=True):
         found = [
             next((path for form in forms if _exists(tree, path := form.format(release))), "")
-            for forms in (KERNELS, INITRAMFS)
+            for forms in (KERNELS, initramfs)
         ]
         if all(found):
             # as GRUB finds them, which follows symbolic links by itself
@@ -211,10 +297,9 @@ def _order(release: str) -> list[tuple[int, str]]:
 
 
 def _lend_kernel(tree: Path, scratch: Path, tools: Path) -> tuple[str, str, str]:
-    """Give a system the distribution's kernel, its modules, and a ramdisk that mounts the root."""
+    """Give a system the distribution's kernel and its modules."""
     kernel = next((tools / "boot").glob("vmlinuz-*"))
     release = kernel.name.removeprefix("vmlinuz-")
-    own = hello.early(f"name={NAME}\nroot=disk\n", tools)
     modules = scratch / "lib/modules" / release
     shutil.copytree(tools / "lib/modules" / release, modules, symlinks=True)
     # beside the tree, whose links depmod would follow
@@ -226,15 +311,20 @@ def _lend_kernel(tree: Path, scratch: Path, tools: Path) -> tuple[str, str, str]
     modules.rename(layers.cleared(tree, f"lib/modules/{release}"))
     names = f"boot/vmlinuz-{release}", f"boot/initrd.img-{release}"
     shutil.copy(kernel, layers.cleared(tree, names[0]))
-    layers.cleared(tree, names[1]).write_bytes(linux.ramdisk(tools, own, "generic", level=3))
     return release, *names
 
 
-def _settle(tree: Path, root: str) -> None:
-    """Make a disk's system of a container's: mounts, an identity of its own, nothing of a
+def _lend_ramdisk(tree: Path, tools: Path, kernel: tuple[str, str, str]) -> None:
+    """Give a system that was lent a kernel a ramdisk that mounts the root."""
+    own = hello.early(f"name={NAME}\nroot=disk\n", tools)
+    layers.cleared(tree, kernel[2]).write_bytes(linux.ramdisk(tools, own, "generic", level=3))
+
+
+def _settle(tree: Path, mounts: str) -> None:
+    """Make a node's system of a container's: mounts, an identity of its own, nothing of a
     container engine."""
     for path, content in {
-        "etc/fstab": f"UUID={root} / ext4 defaults 0 1\n",
+        "etc/fstab": mounts,
         "etc/machine-id": "",  # made at the first boot
     }.items():
         layers.cleared(tree, path).write_text(content)

@@ -445,7 +445,9 @@ def test_an_oci_image_is_made_a_disk_and_sent(
         asked.append(words)
         if "oci:none/such:1" in words:
             return subprocess.CompletedProcess(words, 1)
-        Path(words[words.index("--out") + 1]).write_bytes(b"x" * 1000)
+        out = Path(words[words.index("--out") + 1])
+        for each in (".kernel", ".ramdisk") if "--diskless" in words else (out.suffix,):
+            out.with_suffix(each).write_bytes(b"x" * 1000)
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(recipes, "oci", made)
@@ -465,6 +467,15 @@ def test_an_oci_image_is_made_a_disk_and_sent(
         assert (added["name"], added["state"]) == (f"web{number}", "ingesting")
         assert (asked[-1][0], asked[-1][-3:]) == (source, words)
         assert asked[-1][2].endswith(f"/web{number}.img"), "it names the file systems in it"
+    diskless = ("image", "add", "live", str(layout), "--diskless", *words)
+    for count, more in ((4, ()), (4, ("--if-missing",))):
+        pair = as_json(served, *diskless, *more)
+        assert [each["name"] for each in pair] == ["live-kernel", "live-ramdisk"]
+        assert {each["state"] for each in pair} == {"ingesting"}
+        assert len(asked) == count, "what is there already is not made again"
+        assert asked[-1][-4:] == (*words, "--diskless")
+    refused = run(served, "image", "add", "live", str(tmp_path / "file"), "--diskless", code=2)
+    assert "--diskless is for an OCI image" in refused.stderr
     refused = run(served, "image", "add", "none", "oci:none/such:1", code=1)
     assert "no image could be made of it" in refused.stderr
     for wrong in (("--plain",), ("--sha256", "00")):

@@ -186,6 +186,42 @@ def test_a_system_without_a_kernel_gets_the_distributions(tmp_path: Path) -> Non
     assert found["warnings"] == []
 
 
+def test_a_diskless_system_is_a_kernel_and_a_ramdisk_with_all_of_it(tmp_path: Path) -> None:
+    tree = system(tmp_path)
+    (tree / "boot/initramfs-6.1.10.img").unlink()  # of which such a node has no need
+    os.link(tree / "usr/bin/cloud-init", tree / "usr/bin/cloud-init-per")
+    made = layout(tmp_path, tree)
+    out = tmp_path / "live.img"
+    facts = oci.make(str(made), out, CACHE, form=oci.diskless)
+    assert (facts["kernel"], facts["lacks"]) == ("6.1.10", [])
+    assert not out.exists()
+    assert out.with_suffix(".kernel").read_text() == "kernel"
+    root = tmp_path / "unpacked"
+    root.mkdir()
+    run("sh", "-c", f"zstd -dcq {out.with_suffix('.ramdisk')} | cpio --quiet -idm -D {root}")
+    assert os.readlink(root / "init") == "/sbin/init"
+    assert (root / "usr/sbin/sshd").stat().st_mode & 0o7777 == 0o4755
+    assert (root / "var/cache/inner/new").read_text() == "2"
+    assert (root / "usr/bin/cloud-init").stat().st_nlink == 2
+    assert (root / "etc/fstab").read_text().startswith("#")
+    assert not list(root.glob("boot/*")), "its kernel is not twice in a node's memory"
+    assert facts["memory"] >= 512
+
+
+@pytest.mark.parametrize(
+    ("release", "magic"), [("5.8.18", b"\x1f\x8b"), ("5.14.0-503", b"\x28\xb5")]
+)
+def test_a_ramdisk_is_packed_as_its_kernel_unpacks_it(
+    tmp_path: Path, release: str, magic: bytes
+) -> None:
+    tree = system(tmp_path)
+    whole = oci._pack(tree, tmp_path / "ramdisk", release)
+    packed = (tmp_path / "ramdisk").read_bytes()
+    assert packed[:2] == magic
+    program = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}[magic]
+    assert int(run("sh", "-c", f"{program} -dcq <{tmp_path / 'ramdisk'} | wc -c")) == whole
+
+
 def test_what_holds_no_system_is_refused_with_words_on_what_to_do(tmp_path: Path) -> None:
     tree = system(tmp_path)
     (tree / "usr/sbin/init").unlink()

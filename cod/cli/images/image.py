@@ -12,7 +12,14 @@ import click
 
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, fields_table, lists
-from cod.cli.server.image_sources import ImageArgument, inspect, is_oci, made_of_oci, warn
+from cod.cli.server.image_sources import (
+    DISKLESS,
+    ImageArgument,
+    inspect,
+    is_oci,
+    made_of_oci,
+    warn,
+)
 from cod.cli.server.recipe import make
 from cod.cli.show import (
     SPAN,
@@ -105,6 +112,11 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
     is_flag=True,
     help="Accept a file with neither a partition table nor a known file system.",
 )
+@click.option(
+    "--diskless",
+    is_flag=True,
+    help="Make a kernel and a ramdisk of an OCI image: the images NAME-kernel and NAME-ramdisk.",
+)
 @click.option("--tag", default="", help="Which image of an OCI layout that has several.")
 @click.option(
     "--insecure", is_flag=True, help="Fetch from a registry without TLS, or with a strange one."
@@ -130,6 +142,7 @@ def add(
     group: str | None,
     plain: bool,
     raw: bool,
+    diskless: bool,
     tag: str,
     insecure: bool,
     look: bool,
@@ -143,18 +156,23 @@ def add(
 
     An OCI image becomes a whole disk first, on this computer, which takes root: oci:REGISTRY/NAME
     (fetched by skopeo), a folder in the OCI image layout, an archive of one, or of docker save. The
-    image must hold a system, with systemd, OpenSSH and cloud-init.
+    image must hold a system, with systemd, OpenSSH and cloud-init. With --diskless it becomes a
+    kernel and a ramdisk, for nodes that keep all of the system in memory.
 
     \b
     Example:
       cod image add debian ./debian-12.qcow2 --group physics --wait
       cod image add compute oci:registry.example.org/hpc/compute:9.4 --wait
+      cod image add live oci:registry.example.org/hpc/compute:9.4 --diskless --wait
     """
     api = client(ctx)
     group = owner(api, group)
-    existing = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
     if plain and (isinstance(source, str) or source.is_dir()):
         raise click.UsageError("--plain is for a file, not for an OCI image.")
+    oci = not plain and is_oci(source)
+    if oci and sha256:
+        raise click.UsageError("--sha256 is of a file; an OCI image has digests of its own.")
+    words = [*(["--tag", tag] if tag else []), *(["--insecure"] if insecure else [])]
     fields: dict[str, Any] = {
         "name": name,
         "group": group,
@@ -162,13 +180,26 @@ def add(
         "plain": plain,
         "raw": raw,
     }
+    if diskless:
+        if not oci:
+            raise click.UsageError("--diskless is for an OCI image; a file takes --plain.")
+        parts = [name + each.replace(".", "-") for each in DISKLESS]
+        values = [there_is(api, path_of("images", full_name(each, group))) for each in parts]
+        if not if_missing or any(each is None or each["state"] == "failed" for each in values):
+            with made_of_oci(source, name, *words, diskless=True) as made:
+                values = [
+                    _send(api, file, **{**fields, "name": each, "plain": True})
+                    for each, file in zip(parts, made, strict=True)
+                ]
+        if wait:
+            values = [_taken_in(api, each["name"], timeout) for each in values]
+        shown(values, image_table, as_json)
+        return
+    existing = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
     if existing is not None and existing["state"] != "failed":
         value = existing
-    elif not plain and is_oci(source):
-        if sha256:
-            raise click.UsageError("--sha256 is of a file; an OCI image has digests of its own.")
-        words = [*(["--tag", tag] if tag else []), *(["--insecure"] if insecure else [])]
-        with made_of_oci(source, name, *words) as made:
+    elif oci:
+        with made_of_oci(source, name, *words) as (made,):
             value = _send(api, made, **fields)
     else:
         file = Path(source)

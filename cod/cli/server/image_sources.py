@@ -73,9 +73,15 @@ def is_oci(source: Path | str) -> bool:
         return file.read(len(_TAR[1])) == _TAR[1]
 
 
+DISKLESS = (".kernel", ".ramdisk")
+
+
 @contextmanager
-def made_of_oci(source: Path | str, name: str, *words: str) -> Iterator[Path]:
-    """Make a disk of an OCI image, on this computer; the file is gone afterwards.
+def made_of_oci(
+    source: Path | str, name: str, *words: str, diskless: bool = False
+) -> Iterator[list[Path]]:
+    """Make a disk of an OCI image, or a kernel and a ramdisk, on this computer; the files are gone
+    afterwards.
 
     words  options of `python -m images.oci`
     """
@@ -86,12 +92,12 @@ def made_of_oci(source: Path | str, name: str, *words: str) -> Iterator[Path]:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cod/images"
         done = recipes.oci(
             *(str(source if isinstance(source, str) else source.resolve()), "--out", str(out)),
-            *("--cache", str(cache), *words),
+            *("--cache", str(cache), *words, *(["--diskless"] if diskless else [])),
             stdout=sys.stderr,
         )
         if done.returncode:
             raise click.ClickException("no image could be made of it; the reason is above")
-        yield out
+        yield [out.with_suffix(each) for each in DISKLESS] if diskless else [out]
 
 
 def facts_of(file: Path) -> dict[str, Any]:
