@@ -62,6 +62,7 @@ PHASES = {
     "write": "writing",
     "verify": "checking",
     "pass on": "passing on",
+    "compare": "comparing",
     "capture": "reading",
     "memory": "testing memory",
     "disk": "testing disks",
