@@ -88,6 +88,7 @@ test: prepared
 	$(PYTEST) $(SPREAD) $(USUAL) --cache-clear || .venv/bin/python -m tests.again $$? $(USUAL)
 
 test-all: prepared
+	.ci/install-system night
 	$(PYTEST) $(SPREAD)
 
 # What the last run cost, into tests/ledger.tsv, from which the next run has its order; and docs/testing.md of it.
