@@ -163,6 +163,34 @@ def test_who_has_lost_a_role_sees_nothing_at_once(
     assert ann.get(BATCH, part="nodes").status == 200
 
 
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.shared], ids=lambda page: page.path
+)
+def test_of_each_shared_page_who_has_lost_a_right_sees_what_a_stranger_sees(
+    there: Served, follow: Callable[[Browser], Any], page: Page[Any, Any]
+) -> None:
+    """At once, while those who still have the right are served what was read for all of them."""
+    path = page.path.format(name="batch")
+    fay = signed_in(there, Who("user:fay"))
+    owners = [browse(there, name=name) for name in ("ann", "ben")]
+    admins = [signed_in(there, Who(f"user:{name}", admin=True)) for name in ("root", "rae")]
+    follow(admins[0])
+    group = there.tx(groups.named, "physics").id
+    names = re.findall(r'data-part="(\w+)"', admins[0].get(path).text)
+
+    def seen(browser: Browser) -> tuple[int, dict[str, str]]:
+        answer = browser.get(f"{path}?part={','.join(names)}")
+        return answer.status, parts(answer)
+
+    before = [seen(each) for each in (*owners, *admins)]
+    there.tx(lambda tx: people.set_role(tx, group, people.named(tx, "ben").id, None))
+    there.tx(lambda tx: people.change(tx, people.named(tx, "rae").id, admin=False))
+    after = [seen(each) for each in (*owners, *admins)]
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert after[1] == after[3] == seen(fay)
+    assert after[3] != before[3]
+
+
 def test_each_logs_in_by_their_own_name(
     there: Served, follow: Callable[[Browser], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
