@@ -587,8 +587,8 @@ class _World:
                     "kind": "ready",
                     "group_id": 2,
                     "vcluster_id": 1,
-                    "subject": "vcluster batch is ready",
-                    "about": "All 9 nodes of vcluster batch are active.",
+                    "subject": "batch is ready",
+                    "about": "All 9 nodes of cluster batch are active.",
                 },
                 {
                     "at": self._now - 60,

@@ -35,27 +35,27 @@ _BOTH = frozenset({Audience.GROUP, Audience.SITE})
 
 KINDS = {
     "lease-began": NoticeKind(
-        "the vcluster's nodes were granted, and its lease runs", "Open the cluster"
+        "the cluster's nodes were granted, and its lease runs", "Open the cluster"
     ),
-    "ready": NoticeKind("all nodes of the vcluster run its software", "Open the cluster"),
+    "ready": NoticeKind("all nodes of the cluster run its software", "Open the cluster"),
     "lease-warning": NoticeKind("the lease ends soon", "Extend the lease"),
     "lease-extended": NoticeKind("the lease ends later than it did", "Open the cluster"),
     "lease-ended": NoticeKind("the lease is over; the nodes are drained", "Extend the lease"),
     "drained": NoticeKind(
         "the grace after the lease is over; the nodes are taken back", "Request a new cluster"
     ),
-    "deleted": NoticeKind("the vcluster was deleted"),
-    "renamed": NoticeKind("the vcluster has another name", "Open the cluster"),
+    "deleted": NoticeKind("the cluster was deleted"),
+    "renamed": NoticeKind("the cluster has another name", "Open the cluster"),
     "reclaim": NoticeKind(
         "nodes are wanted for a request of higher priority", "Choose nodes to release"
     ),
     "reclaim-dropped": NoticeKind("reclaimed nodes are no longer needed", "Open the cluster"),
     "reclaimed": NoticeKind("nodes were taken back", "Request more nodes"),
-    "move": NoticeKind("nodes of the vcluster are to move to another", "Choose nodes to release"),
-    "moved": NoticeKind("nodes of the vcluster were moved to another", "Open the cluster"),
+    "move": NoticeKind("nodes of the cluster are to move to another", "Choose nodes to release"),
+    "moved": NoticeKind("nodes of the cluster were moved to another", "Open the cluster"),
     "reservation-late": NoticeKind("a reservation in advance begins later than planned", "See why"),
     "maintenance": NoticeKind(
-        "nodes of the vcluster go out of service for maintenance, or do not after all",
+        "nodes of the cluster go out of service for maintenance, or do not after all",
         "Open the cluster",
     ),
     "series": NoticeKind(
@@ -81,8 +81,8 @@ KINDS = {
         to=frozenset({Audience.WATCHERS}),
     ),
     "rejected": NoticeKind("a request for nodes was rejected", "See why, and change the request"),
-    "node-lost": NoticeKind("a node of the vcluster broke and is replaced", "Open the cluster"),
-    "reinstalled": NoticeKind("nodes of the vcluster were installed anew", "Open the cluster"),
+    "node-lost": NoticeKind("a node of the cluster broke and is replaced", "Open the cluster"),
+    "reinstalled": NoticeKind("nodes of the cluster were installed anew", "Open the cluster"),
     "reinstall-halt": NoticeKind(
         "a node was lost while it was installed anew; the others stay as they are",
         "Change the template, and try again",
@@ -186,7 +186,7 @@ KINDS = {
     "captured": NoticeKind("a node's disk was saved as an image", "Open the image"),
     "capture-failed": NoticeKind("the capture of a node's disk failed", "Try again"),
     "vcm-certificate": NoticeKind(
-        "the certificate of the vcluster's VCM expires soon, or has expired, and was not renewed",
+        "the certificate of the cluster's VCM expires soon, or has expired, and was not renewed",
         "Enroll the VCM again",
     ),
     "volume-deleted": NoticeKind(

@@ -11,7 +11,7 @@ def hardware_changed(
     """Describe a node that reported other hardware than before: its types, by name; `lacking`: what
     its holder's needs miss now; `changes`: what differs."""
     what = f" What has changed: {sentence(changes)}" if changes else ""
-    held = f" It is held by vcluster {holder}." if holder else ""
+    held = f" It is held by cluster {holder}." if holder else ""
     misses = f" It no longer matches: {sentence(lacking)}" if lacking else ""
     return notice(
         "hardware",

@@ -11,7 +11,7 @@ def reservation_late(
 ) -> NoticeText:
     """Describe a reservation in advance that begins late, or, with `begun`, has begun late.
     `sentence`: why, and when it will."""
-    kept = "" if vcluster.leased_at is None else " The vcluster keeps its nodes until then."
+    kept = "" if vcluster.leased_at is None else " The cluster keeps its nodes until then."
     what = (
         "Its nodes have been granted now, for as long as was asked."
         if begun
@@ -23,7 +23,7 @@ def reservation_late(
     return notice(
         "reservation-late",
         f"{vcluster.name}: reservation {'began' if begun else 'begins'} late",
-        f"Request {request_id} of vcluster {vcluster.name} reserved nodes from"
+        f"Request {request_id} of cluster {vcluster.name} reserved nodes from"
         f" {moment(starts_at)} on. {what}",
         f"/requests/{request_id}",
     )
@@ -34,7 +34,7 @@ def series_refused(series: str, vcluster: str, starts_at: float, why: str) -> No
     return notice(
         "series",
         f"{series}: nothing is reserved from {moment(starts_at)} on",
-        f"Vcluster {vcluster} of series {series} could not be reserved from {moment(starts_at)} on:"
+        f"Cluster {vcluster} of series {series} could not be reserved from {moment(starts_at)} on:"
         f" {sentence(why)} COD tries it again until then; the other starts of the series stay as"
         " they are.",
         f"/series/{series}",
@@ -46,7 +46,7 @@ def series_reserved(series: str, vcluster: str, starts_at: float) -> NoticeText:
     return notice(
         "series-reserved",
         f"{series}: {vcluster} is reserved from {moment(starts_at)} on",
-        f"Vcluster {vcluster} of series {series}, which could not be reserved before, is reserved"
+        f"Cluster {vcluster} of series {series}, which could not be reserved before, is reserved"
         f" from {moment(starts_at)} on.",
         f"/vclusters/{vcluster}",
     )
@@ -61,7 +61,7 @@ def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> Notice
     return notice(
         "rejected",
         f"{vcluster.name}: request {request_id} rejected",
-        f"Request {request_id} of vcluster {vcluster.name} was rejected: {sentence(reason)}",
+        f"Request {request_id} of cluster {vcluster.name} was rejected: {sentence(reason)}",
         f"/requests/{request_id}",
     )
 
@@ -73,7 +73,7 @@ def request_decided(vcluster: Vcluster, request_id: int, state: str, reason: str
     return notice(
         "decided",
         f"{vcluster.name}: request {request_id} {'begins' if begins else f'was {state}'}",
-        f"Request {request_id} of vcluster {vcluster.name} was {state}.{why}"
+        f"Request {request_id} of cluster {vcluster.name} was {state}.{why}"
         + (" Its nodes are being installed." if begins else ""),
         f"/requests/{request_id}",
     )
@@ -84,7 +84,7 @@ def request_stopped(vcluster: Vcluster, request_id: int, reason: str) -> NoticeT
     return notice(
         "stopped",
         f"{vcluster.name}: request {request_id} stopped",
-        f"A node of vcluster {vcluster.name} could not be made ready, and no other is tried in its"
+        f"A node of cluster {vcluster.name} could not be made ready, and no other is tried in its"
         f" place: {sentence(reason)} Change the template and try the request again with its new"
         " revision, or withdraw the request.",
         f"/requests/{request_id}",

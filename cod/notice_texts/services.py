@@ -70,7 +70,7 @@ def power_control_away(nodes: Sequence[str]) -> NoticeText:
         "power-control",
         f"power control of {node_count(len(nodes))} does not answer",
         f"BMCs or outlets of these nodes do not answer: {node_names(nodes)}. COD keeps trying."
-        " The nodes continue by themselves once their BMCs or outlets answer. A vcluster that has"
+        " The nodes continue by themselves once their BMCs or outlets answer. A cluster that has"
         " waited for a node for half an hour gets another node in its place.",
         fault_page("power control"),
     )

@@ -32,13 +32,13 @@ def lease_began(vcluster: Vcluster, *, cut: bool = False) -> NoticeText:
         called = f" {growth} of them are guaranteed to other groups, which may call them back."
     elif growth > 0:
         called = (
-            " All of them are guaranteed to other groups, which may call them back: the vcluster"
+            " All of them are guaranteed to other groups, which may call them back: the cluster"
             " can lose its last node."
         )
     return notice(
         "lease-began",
         f"{vcluster.name}: {node_count(vcluster.size)} granted",
-        f"Vcluster {vcluster.name} gets {node_count(vcluster.size)}, which are being installed."
+        f"Cluster {vcluster.name} gets {node_count(vcluster.size)}, which are being installed."
         f"{called} Its lease ends {moment(vcluster.expires_at)}.{shorter}",
         cluster_page(vcluster),
     )
@@ -49,7 +49,7 @@ def vcluster_ready(vcluster: Vcluster, nodes: int) -> NoticeText:
     return notice(
         "ready",
         f"{vcluster.name} is ready",
-        f"Vcluster {vcluster.name} is ready: {node_count(nodes)} run its software. Its lease ends "
+        f"Cluster {vcluster.name} is ready: {node_count(nodes)} run its software. Its lease ends "
         f"{moment(vcluster.expires_at)}.",
         cluster_page(vcluster),
     )
@@ -60,7 +60,7 @@ def lease_warning(vcluster: Vcluster, seconds: float) -> NoticeText:
     return notice(
         "lease-warning",
         f"{vcluster.name}: lease ends in {span(seconds)}",
-        f"The lease of vcluster {vcluster.name} ends {moment(vcluster.expires_at)}. Its nodes are"
+        f"The lease of cluster {vcluster.name} ends {moment(vcluster.expires_at)}. Its nodes are"
         " then drained and taken back, and their disks are erased. Extend the lease to keep the"
         " nodes, or save your data before.",
         cluster_page(vcluster, "extend"),
@@ -72,7 +72,7 @@ def extended(vcluster: Vcluster) -> NoticeText:
     return notice(
         "lease-extended",
         f"{vcluster.name}: lease extended",
-        f"The lease of vcluster {vcluster.name} now ends {moment(vcluster.expires_at)}.",
+        f"The lease of cluster {vcluster.name} now ends {moment(vcluster.expires_at)}.",
         cluster_page(vcluster),
     )
 
@@ -82,8 +82,8 @@ def renamed(vcluster: Vcluster, former: str) -> NoticeText:
     return notice(
         "renamed",
         f"{former}: called {vcluster.name} now",
-        f"Vcluster {former} is called {vcluster.name} now. The names of its nodes in DNS have"
-        " changed, and the former ones lead to them until the vcluster ends. Its nodes keep the"
+        f"Cluster {former} is called {vcluster.name} now. The names of its nodes in DNS have"
+        " changed, and the former ones lead to them until the cluster ends. Its nodes keep the"
         " host names that they were installed with until they are reinstalled.",
         cluster_page(vcluster),
     )
@@ -94,7 +94,7 @@ def lease_ended(vcluster: Vcluster) -> NoticeText:
     return notice(
         "lease-ended",
         f"{vcluster.name}: lease has ended",
-        f"The lease of vcluster {vcluster.name} has ended. Its nodes stay until"
+        f"The lease of cluster {vcluster.name} has ended. Its nodes stay until"
         f" {moment(vcluster.drain_until)} and are then powered off and taken back, and their"
         " disks are erased. Save your data, or extend the lease before then.",
         cluster_page(vcluster, "extend"),
@@ -106,8 +106,8 @@ def drained(vcluster: Vcluster) -> NoticeText:
     return notice(
         "drained",
         f"{vcluster.name}: its nodes are taken back",
-        f"The lease of vcluster {vcluster.name} has ended, and so has the time to save data. Its"
-        " nodes are taken back and erased. Create a new vcluster to get nodes again.",
+        f"The lease of cluster {vcluster.name} has ended, and so has the time to save data. Its"
+        " nodes are taken back and erased. Create a new cluster to get nodes again.",
         "/vclusters/new",
     )
 
@@ -117,7 +117,7 @@ def deleted(vcluster: Vcluster, actor: str) -> NoticeText:
     return notice(
         "deleted",
         f"{vcluster.name} was deleted",
-        f"Vcluster {vcluster.name} was deleted by {actor}. Its nodes return to the reserve pool and"
+        f"Cluster {vcluster.name} was deleted by {actor}. Its nodes return to the reserve pool and"
         " are erased.",
     )
 
@@ -133,7 +133,7 @@ def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: floa
     return notice(
         "reclaim",
         f"{vcluster.name}: {node_count(count)} to release",
-        f"{_request(vcluster)} needs {node_count(count)} of vcluster {vcluster.name}. Release"
+        f"{_request(vcluster)} needs {node_count(count)} of cluster {vcluster.name}. Release"
         f" them by {moment(deadline)}. Nodes that are not released by then are powered off and"
         f" taken, and their disks are erased.{chosen}",
         cluster_page(vcluster, "reclaims"),
@@ -145,7 +145,7 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
     return notice(
         "reclaim-dropped",
         f"{vcluster.name}: {node_count(count)} may stay",
-        f"The request that needed {node_count(count)} of vcluster {vcluster.name} no longer needs"
+        f"The request that needed {node_count(count)} of cluster {vcluster.name} no longer needs"
         " them. No action is needed. Nodes that were already released do not come back.",
         cluster_page(vcluster),
     )
@@ -156,15 +156,15 @@ def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     return notice(
         "reclaimed",
         f"{vcluster.name}: {node_count(len(nodes))} taken back",
-        f"These nodes left vcluster {vcluster.name}: {node_names(nodes)}. {_request(vcluster)}"
-        f" needed them. The vcluster now has {node_count(vcluster.size)}.",
+        f"These nodes left cluster {vcluster.name}: {node_names(nodes)}. {_request(vcluster)}"
+        f" needed them. The cluster now has {node_count(vcluster.size)}.",
         cluster_page(vcluster, "resize"),
     )
 
 
 def _request(vcluster: Vcluster) -> str:
     if vcluster.preemptible:
-        return "The vcluster is preemptible, and another request"
+        return "The cluster is preemptible, and another request"
     return "A request of higher priority"
 
 
@@ -176,8 +176,8 @@ def move(
     return notice(
         "move",
         f"{vcluster.name}: {node_count(len(nodes))} to move by {moment(deadline)}",
-        f"Vcluster {vcluster.name} gives {node_count(len(nodes))} to"
-        f" {f'vcluster {target}' if target else 'a vcluster of another group'}, as {actor} decided."
+        f"Cluster {vcluster.name} gives {node_count(len(nodes))} to"
+        f" {f'cluster {target}' if target else 'a cluster of another group'}, as {actor} decided."
         f" Finish the work on them and release them by {moment(deadline)}. Nodes that are not"
         " released by then are powered off and taken, and their disks are erased. Unless other"
         f" matching nodes are released before, COD takes these: {node_names(nodes)}.",
@@ -191,8 +191,8 @@ def moved(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
     return notice(
         "moved",
         f"{vcluster.name}: {node_count(len(nodes))} moved",
-        f"The time to release nodes for a move is over. These nodes left vcluster {vcluster.name}: "
-        f"{node_names(nodes)}. The vcluster now has {node_count(vcluster.size)}.",
+        f"The time to release nodes for a move is over. These nodes left cluster {vcluster.name}: "
+        f"{node_names(nodes)}. The cluster now has {node_count(vcluster.size)}.",
         cluster_page(vcluster, "resize"),
     )
 
@@ -202,7 +202,7 @@ def node_lost(vcluster: Vcluster, node: str, reason: str) -> NoticeText:
     return notice(
         "node-lost",
         f"{vcluster.name}: node {node} is lost",
-        f"Node {node} has left vcluster {vcluster.name}: {sentence(reason)} Another node replaces"
+        f"Node {node} has left cluster {vcluster.name}: {sentence(reason)} Another node replaces"
         " it as soon as one is free.",
         cluster_page(vcluster),
     )
@@ -213,7 +213,7 @@ def reinstalled(vcluster: Vcluster) -> NoticeText:
     return notice(
         "reinstalled",
         f"{vcluster.name}: nodes are reinstalled",
-        f"All nodes of vcluster {vcluster.name} that were to be reinstalled run their new system.",
+        f"All nodes of cluster {vcluster.name} that were to be reinstalled run their new system.",
         cluster_page(vcluster),
     )
 
@@ -224,7 +224,7 @@ def reinstall_stopped(vcluster: Vcluster, node: str, reason: str, waiting: int) 
     return notice(
         "reinstall-halt",
         f"{vcluster.name}: reinstalling stopped at node {node}",
-        f"Node {node} of vcluster {vcluster.name} was lost while it was reinstalled:"
+        f"Node {node} of cluster {vcluster.name} was lost while it was reinstalled:"
         f" {sentence(reason)} {node_count(waiting)} that had not begun keep their system.",
         f"{cluster_page(vcluster)}/reinstall",
     )

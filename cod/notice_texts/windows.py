@@ -13,7 +13,7 @@ def maintenance(vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWin
     return notice(
         "maintenance",
         f"{vcluster.name}: {node_count(len(nodes))} in maintenance from {moment(window.begins_at)}",
-        f"These nodes of vcluster {vcluster.name} go out of service {moment(window.begins_at)}"
+        f"These nodes of cluster {vcluster.name} go out of service {moment(window.begins_at)}"
         f"{_until(window)} ({window.reason}): {node_names(nodes)}. They are powered off and taken"
         " then, and their disks are erased. Save your data, or release them before. Other nodes"
         " take their places as far as there are any.",
@@ -28,7 +28,7 @@ def maintenance_began(
     return notice(
         "maintenance",
         f"{vcluster.name}: {node_count(len(nodes))} taken for maintenance",
-        f"These nodes of vcluster {vcluster.name} are out of service{_until(window)}"
+        f"These nodes of cluster {vcluster.name} are out of service{_until(window)}"
         f" ({window.reason}): {node_names(nodes)}. Other nodes take their places as far as there"
         " are any.",
         cluster_page(vcluster),
@@ -41,7 +41,7 @@ def maintenance_in_the_way(vcluster: Vcluster, window: MaintenanceWindow) -> Not
         "maintenance",
         f"{vcluster.name}: maintenance is in the way of its reservation",
         f"Maintenance of {window.what} from {moment(window.begins_at)}{_until(window)}"
-        f" ({window.reason}) leaves too few nodes for the reservation of vcluster {vcluster.name}."
+        f" ({window.reason}) leaves too few nodes for the reservation of cluster {vcluster.name}."
         " It begins late. Reserve another time, or fewer nodes.",
         cluster_page(vcluster),
     )
@@ -54,7 +54,7 @@ def maintenance_moved(
     return notice(
         "maintenance",
         f"{vcluster.name}: maintenance now begins {moment(window.begins_at)}",
-        f"Maintenance of these nodes of vcluster {vcluster.name} was moved. It now begins"
+        f"Maintenance of these nodes of cluster {vcluster.name} was moved. It now begins"
         f" {moment(window.begins_at)}{_until(window)} ({window.reason}): {node_names(nodes)}.",
         cluster_page(vcluster),
     )
@@ -67,7 +67,7 @@ def maintenance_cancelled(
     return notice(
         "maintenance",
         f"{vcluster.name}: maintenance is cancelled",
-        f"Maintenance of these nodes of vcluster {vcluster.name}, planned for"
+        f"Maintenance of these nodes of cluster {vcluster.name}, planned for"
         f" {moment(window.begins_at)} ({window.reason}), is cancelled: {node_names(nodes)}. No"
         " action is needed.",
         cluster_page(vcluster),

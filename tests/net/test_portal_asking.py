@@ -432,11 +432,11 @@ def test_requests_of_others_are_not_found(there: Served) -> None:
 def test_notices(there: Served) -> None:
     browser = browse(there)
     page = browser.get("/notices")
-    assert "vcluster batch is ready" in page.words
+    assert "batch is ready" in page.words
     assert "farm is wanted" not in page.words
     assert "No notice matches this filter" in browser.get("/notices", kind="reclaim").words
     one = browser.get(page.tree.xpath("//main//li//a[contains(@href, '/notices/')]/@href")[0])
-    assert "All 9 nodes of vcluster batch are active." in one.words
+    assert "All 9 nodes of cluster batch are active." in one.words
     assert browse(there, group="web").get(one.path).status == 404
 
 

@@ -122,7 +122,7 @@ def test_the_holder_is_told_too_and_of_what_it_lacks(lab: Lab) -> None:
     lab.assign(1, lab.vcluster(template))
     lab.report(lab.again(1), mib=4096)
     assert [group for _, group in told(lab)] == [None, "physics"]
-    assert "held by vcluster vc" in told(lab)[1][0]
+    assert "held by cluster vc" in told(lab)[1][0]
     assert "memory/mib: at least 8GiB wanted, 4 GiB found" in told(lab)[1][0]
 
 

@@ -102,7 +102,7 @@ def test_nobody_answers_and_the_nodes_are_taken_at_the_deadline(tx: Tx, site: Si
     )
     assert asked.request.deadline == DUE
     assert len(reservations.every(tx)) == 2
-    assert "Vcluster old gives 2 nodes to vcluster new, as user:ann decided." in told(tx, "move")[0]
+    assert "Cluster old gives 2 nodes to cluster new, as user:ann decided." in told(tx, "move")[0]
     assert run_pass(tx, site, 101.0) == ["tell requests why not"]
     assert (
         requests.get(tx, asked.request.id).reason
@@ -112,7 +112,7 @@ def test_nobody_answers_and_the_nodes_are_taken_at_the_deadline(tx: Tx, site: Si
     assert run_pass(tx, site, DUE)[0] == "seize by reclaim"
     check_world(tx)
     assert summary(tx)["old"] == ("active", 3, 3), "below its creation size: its owner said so"
-    assert "These nodes left vcluster old" in told(tx, "moved")[0]
+    assert "These nodes left cluster old" in told(tx, "moved")[0]
     arrive(tx, DUE + 10)
     assert "grant request" in run_pass(tx, site, DUE + 10)
     assert progress(tx, asked.request.id) == ("granted", 2, 0)
@@ -279,7 +279,7 @@ def test_the_other_groups_limits_hold(tx: Tx, site: Site) -> None:
     )
     with pytest.raises(Refused, match=f"may hold 2 nodes of type {name} at once, and would hold 3"):
         move(tx, site, 1)
-    assert "a vcluster of another group" in told(tx, "move")[0], "old's group may not see new"
+    assert "a cluster of another group" in told(tx, "move")[0], "old's group may not see new"
 
 
 def test_a_move_counts_for_the_limit_from_its_beginning(tx: Tx, site: Site) -> None:
@@ -347,7 +347,7 @@ def test_the_target_ends_and_the_source_keeps_the_rest(tx: Tx, site: Site, end: 
         assert "drain vcluster" in run_pass(tx, site, 110.0)
     assert progress(tx, asked.request.id) == ("withdrawn", 0, 0)
     assert (reclaims.open_(tx), reservations.every(tx)) == ([], [])
-    assert "needed 2 nodes of vcluster old no longer needs them" in told(tx, "reclaim-dropped")[0]
+    assert "needed 2 nodes of cluster old no longer needs them" in told(tx, "reclaim-dropped")[0]
     rest(tx, site, DUE)
     assert summary(tx)["old"] == ("active", 4, 4)
     assert nodes.by_name(tx, "node4").state == "inactive"

@@ -88,7 +88,7 @@ def test_any_request_takes_the_nodes_with_grace(engine: Engine, world: Site, gro
         texts = tx.scalars(select(t.notices.c.about).where(t.notices.c.kind == "reclaim")).all()
     assert len(texts) == 1
     assert texts[0].startswith(
-        "The vcluster is preemptible, and another request needs 3 nodes of vcluster filler."
+        "The cluster is preemptible, and another request needs 3 nodes of cluster filler."
     )
     later(engine, world, 1.0 + GRACE)
     assert held(engine, "filler") == 4, "the grace is not over"

@@ -180,7 +180,7 @@ def test_nodes_that_are_not_wanted_any_more(tx: Tx, quiet: Site) -> None:
     since = notices.newest(tx)
     owner_flows.delete(tx, flow_context(quiet, 106.0, OWNER), name="winner")
     assert told(tx, since) == [("reclaim-dropped", "low", "loser"), ("deleted", "high", "winner")]
-    assert "1 node of vcluster loser" in notices.every(tx, after=since)[0].notice.about
+    assert "1 node of cluster loser" in notices.every(tx, after=since)[0].notice.about
 
 
 def test_nothing_is_said_of_reclaims_that_were_answered_or_whose_vcluster_ends(

@@ -174,18 +174,18 @@ def test_a_notice_leads_to_the_form_that_helps() -> None:
         ),
         (
             notices.reclaimed(WEB, ["web-1"]),
-            ["left vcluster web: web-1.", "higher priority needed", "now has 4 nodes"],
+            ["left cluster web: web-1.", "higher priority needed", "now has 4 nodes"],
         ),
         (
             notices.move(WEB, ["web-1"], "batch", "user:ann", 1e9),
             [
-                "gives 1 node to vcluster batch, as user:ann decided.",
+                "gives 1 node to cluster batch, as user:ann decided.",
                 "by 2001-09-09 01:46 UTC",
                 "takes these: web-1.",
             ],
         ),
-        (notices.move(WEB, ["web-1"], "", "user:ann", 1e9), ["to a vcluster of another group,"]),
-        (notices.moved(WEB, ["web-1"]), ["left vcluster web: web-1.", "now has 4 nodes"]),
+        (notices.move(WEB, ["web-1"], "", "user:ann", 1e9), ["to a cluster of another group,"]),
+        (notices.moved(WEB, ["web-1"]), ["left cluster web: web-1.", "now has 4 nodes"]),
         (
             notices.reservation_late(WEB, 9, 1e9, begun=False),
             ["begins late", "from 2001-09-09 01:46 UTC on", "Too few"],

@@ -180,7 +180,7 @@ class _Names:
                 ease.count,
                 self._vclusters[reclaim.vcluster_id],
                 reclaim.request_id,
-                "not wanted any more: there is enough without",
+                "no longer needed",
             )
         for reclaim in (self._reclaims[one] for one in plan.overdue if left.get(one, 1)):
             yield self._line(
