@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import Engine, insert, text, update
 
@@ -144,6 +145,7 @@ def measured(engine: Engine, flow: Callable[[Tx], object], cpu: Clock, times: in
 def asked(many: str, **fields: object) -> actions.ManyNodes:
     """Return what the route makes of a question for those nodes."""
     body = node_actions.NodeActionBody.model_validate({"names": [many], **fields})
+    ask: Call[Any, node_actions.NodeActionBody, Any]
     ask = Call(Site("bench", "cod.test", ()), NOW, ADMIN, Path(), None, body, None)
     return node_actions._many(ask)
 
@@ -165,10 +167,10 @@ def measures(kind: str, engine: Engine, cpu: Clock) -> list[Measure]:
         where = pattern.format(n=n, hi=n >> 8, lo=n & 255)
         flow = partial(views.node_list, page=Page(), where=where, who=ADMIN, now=NOW)
         with engine.connect() as tx:
-            found = flow(tx)
+            total = flow(tx).total
         spent = measured(engine, flow, cpu, TIMES)
-        single += [spent] if found.total == 1 else []
-        print(f"  {label:16} {where[:44]:44} {found.total!s:>6} {spent:8.1f}", flush=True)
+        single += [spent] if total == 1 else []
+        print(f"  {label:16} {where[:44]:44} {total!s:>6} {spent:8.1f}", flush=True)
     several = f"m[0-{min(CHECKED, NODES) - 1}]"
     for label in ("SN{n:07}", several):
         names = label.format(n=n)
