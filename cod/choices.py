@@ -71,7 +71,7 @@ _NOTHING = PowerAbilities(switch_off=False, tell=False, order_boot=False)
 
 
 class PowerDriverKind(Choice):
-    """By what COD switches a machine."""
+    """Drivers by which COD switches machines on and off."""
 
     # the driver `name` is the class NameDriver of the module `cod.power.name`
 

@@ -42,10 +42,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes `start` to `stop` of a console, but for those between that are of other tenures.
+    """Bytes `start` to `stop` of a console, without those between that the reader may not see.
 
-    first, end  where what is kept begins and ends, of what may be read
-    at          when the newest were written; None: there are none
+    first, end  beginning and end of the kept bytes that the reader may see
+    at          time at which the newest of these were written; None: there are none
     """
 
     start: int

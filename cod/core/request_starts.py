@@ -19,8 +19,8 @@ def compared(tx: Tx, now: float) -> tuple[list[float], int, int]:
 
 
 def usually(tx: Tx, now: float) -> float | None:
-    """Return within how many seconds the starts that are told are usually right; None where too
-    few have been compared yet."""
+    """Return the usual error of told starts in seconds; None where too few have been compared
+    yet."""
     return policy.usually(compared(tx, now)[0])
 
 

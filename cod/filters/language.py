@@ -241,7 +241,7 @@ class _FilterReader:
         return self._word_list(token)
 
     def _spend(self, token: _Token, tests: int = 1) -> None:
-        """Count conditions of which a database looks at each by itself."""
+        """Count `tests` more conditions for the database. Fails beyond `MOST_TESTS`."""
         self._tests += tests
         if self._tests > MOST_TESTS:
             self._fail(token.place, f"a filter has at most {MOST_TESTS} conditions")

@@ -142,7 +142,8 @@ def held(status: str | None = None) -> set[str]:
 
 
 def join() -> None:
-    """Let this process, which is root's and may have no other right, open what the parts share."""
+    """Put this process into the group that shares the parts' files. Root without the right to pass
+    over permissions could not open them."""
     os.setgroups([*os.getgroups(), gid(GROUP)])
 
 

@@ -30,7 +30,8 @@ _CURVE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[!-~]*)?", re.ASCII)
 
 
 def together(problems: Callable[[Any], Iterator[str]]) -> AfterValidator:
-    """Return the check of a table by its `problems`."""
+    """Return the validator that refuses a table of which `problems` yields any; its error names
+    all."""
 
     def check(table: Any) -> Any:
         if found := list(problems(table)):

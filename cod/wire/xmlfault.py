@@ -23,7 +23,7 @@ LONGEST = 80  # characters of a value that are quoted
 
 
 class Faults:
-    """Says what a grammar, a file of RELAX NG, has against documents."""
+    """Faults of documents by a grammar in RELAX NG, as sentences for their authors."""
 
     def __init__(self, path: Path) -> None:
         self._defines: dict[str, Any] = {}

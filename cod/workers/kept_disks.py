@@ -1,5 +1,5 @@
-"""Sees what the site's rules for kept disks mean for its nodes: at the start, and when the site
-file was read again.
+"""Kept disks: the site's rules are applied to all nodes at the start, and when the site file was
+read again.
 
 A node's next report would tell as well; but a node in the reserve may not report for months, and a
 disk that is kept no longer has to be wiped before anybody gets its node.
@@ -22,7 +22,8 @@ log = logging.getLogger("cod.kept_disks")
 
 
 class KeepWatch(Service):
-    """See the module. `effects` carries out the wake-ups that flows return."""
+    """Watcher of the site's rules for kept disks. `effects` carries out the wake-ups that flows
+    return."""
 
     def __init__(
         self,

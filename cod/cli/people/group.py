@@ -237,8 +237,8 @@ def set_(
 @with_json
 @with_dry_run
 def delete(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Delete a group without running vclusters, images, templates and uploads. Owners delete a
-    group that a user created, a day after that at the earliest.
+    """Delete a group that has no running vclusters, images, templates or uploads. Its owners can
+    delete a group that a user created, from a day after that on.
 
     \b
     Example:

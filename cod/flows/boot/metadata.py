@@ -22,7 +22,7 @@ from cod.store.scheduler import vclusters
 
 
 def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
-    """Return what the node whose system has that address may know; None: it is no such node's.
+    """Return the metadata for the node whose system has that address; None: no node's system has.
     Reads only."""
     found = rows.at(tx, address)
     if found is None:

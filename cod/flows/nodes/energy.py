@@ -221,10 +221,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The accounts of whole days (UTC), from the first second of the first until the last of the
-    last.
+    """Energy accounts of whole days (UTC) from `since` to `until`.
 
-    counted_until  how far the accounts go; None: nothing has been counted
+    counted_until  time up to which nodes were counted; None: nothing has been counted
     priced         the site has set prices, in `currency`
     """
 

@@ -80,7 +80,8 @@ CHOSEN = "; chosen: "
 
 
 def begins(start: float, why: str = "") -> str:
-    """Say when a reservation begins, and why it is then where its start was chosen for it."""
+    """Return the sentence about a reservation's start. `why`: the reason for a start that COD has
+    chosen; '': somebody else has."""
     return f"is reserved from {at(start)} on" + (f"{CHOSEN}{why}" if why else "")
 
 

@@ -101,8 +101,9 @@ def priming(tx: Tx, domain: str) -> list[PrimingNode]:
 
 
 def stale_keytabs(tx: Tx) -> list[Keytab]:
-    """Return the hosts whose nodes have left the vcluster, or have been installed under another
-    name there since. One that was renamed while it was installed may have either keytab."""
+    """Return keytabs that no node needs: of hosts whose nodes have left the vcluster, or were
+    installed under another name there since. A node that was renamed while it was installed may
+    use either keytab, so both stay until its next installation."""
     n, newer = t.nodes.c, t.keytabs.alias().c
     held = exists().where(n.id == _t.node_id, n.vcluster_id == _t.vcluster_id)
     renamed = exists().where(

@@ -37,10 +37,12 @@ def every(tx: Tx, since: float) -> list[MaintenanceWindow]:
 
 
 def recorded(tx: Tx, since: float, until: float) -> list[RecordedWindow]:
-    """Return windows with a beginning that are not over, or ended after `since`, and were made
-    before `until`, by their ids; those that took no node are left out. Which nodes one had that is
-    over says the history: those that were put out of service for its reason. Those that are out
-    of service otherwise are left out, as `node_counts.by_type_and_block` does."""
+    """Return windows by id with their nodes, for a replay of the time from `since` to `until`.
+
+    A window counts if it has a beginning, was made before `until` and did not end before `since`.
+    The nodes of one that is over are those that the history says were put out of service for its
+    reason. Nodes that are out of service otherwise are left out, as are windows without nodes.
+    """
     h = t.node_history.c
     found = []
     for window in _ROWS.every(

@@ -85,8 +85,8 @@ class Hub:
         return max(SELDOM, len(self.streams) / 8)
 
     def period(self) -> float:
-        """Return how many seconds are between two looks: what happens in them is one write for each
-        stream."""
+        """Return the seconds from one look at the database to the next. Each stream is written to
+        once in that time, with all that has happened."""
         return max(PERIOD, len(self.streams) / MANY)
 
     def last_change(self, groups: Groups) -> float:

@@ -69,9 +69,9 @@ def of_type(types: Iterable[TypeView], name: str) -> dict[str, str]:
 
 
 def _values(attribute: _Attribute, types: Iterable[TypeView]) -> set[str]:
-    """Return the values of an attribute, memory of whole GiB in these: what is wanted is told as it
-    was chosen. Like parts have a number ('nic 2/speed'), the attributes that one chooses by have
-    none."""
+    """Return the values that nodes of these types have of an attribute. Memory of whole GiB is in
+    GiB, as a request shows it later. A fact of one of several like parts has the part's number
+    ('nic 2/speed'), which the attribute's path has not."""
     return {
         spoken(path, value)
         if path == "memory/mib" and _number(value) % SIZES["GiB"] == 0
