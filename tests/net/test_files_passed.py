@@ -94,8 +94,8 @@ def test_a_post_of_a_request_by_rest(
     ]
     # 20 is the goal; rations of a person, and whether the site could ever meet it, are two; HTTP by
     # itself, below API and portal, is four
-    assert len(found) <= 27, sorted(found)
-    assert found.total() < 285, found
+    assert len(found) <= 26, sorted(found)
+    assert found.total() < 280, found
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 
 
