@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from cod.flows.scheduler import shares
-from cod.flows.scheduler.shares import GroupShare, TypeShare, UserShare
+from cod.flows.scheduler.shares import GroupShare, GroupUse, TypeShare, UsedSpan, UserShare
 from cod.web.api.models import Body, DnsLabel, Items, Reply, ReplyOf
 from cod.web.api.routes import ADMINS, ANYBODY, Shaped, listed, named_route, route, see
 
@@ -152,31 +152,19 @@ class OthersPartReply(Reply):
     part: float
 
 
-class UsedSpanReply(Reply):
+class UsedSpanReply(ReplyOf[UsedSpan], whole=True):
     """Nodes on the average in the day (UTC) that begins `at`: the group's own, those of groups of
     higher, equal and lower priority, and free ones."""
 
-    at: float
-    own: float
-    higher: float
-    equal: float
-    lower: float
-    free: float
 
-
-class GroupUseReply(Reply):
+class GroupUseReply(ReplyOf[GroupUse], whole=True):
     """Use of the site in the last 30 days by a group and by the others, and the part that was free;
     parts are 0 to 1.
 
     share: null: shares are off. sentence: for people; changes: what would let the group use more
     """
 
-    group: str
-    own: float
-    share: float | None
     others: list[OthersPartReply]
-    free: float
-    sentence: str
     changes: list[str]
     days: list[UsedSpanReply]
 
@@ -212,7 +200,7 @@ SHARES = (
         see("group"),
         "Show what a group used of the site, what others did, and what would change it",
         lambda a: partial(shares.used, name=a.names.name, site=a.site, now=a.now),
-        reply=Shaped(GroupUseReply, GroupUseReply.model_validate),
+        reply=GroupUseReply,
     ),
     named_route(
         "POST /shares/{name}/preview",

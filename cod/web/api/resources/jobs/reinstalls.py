@@ -11,7 +11,7 @@ from cod.filters.language import LONGEST
 from cod.flows.scheduler import reinstalls
 from cod.flows.scheduler.reinstalls import ReinstalledNode
 from cod.states import NodeState
-from cod.web.api.models import Body, Items, Reply, TemplateName
+from cod.web.api.models import Body, Items, ReplyOf, TemplateName
 from cod.web.api.routes import Shaped, named_route, see, use
 
 
@@ -45,20 +45,11 @@ class ReinstallStart(Body):
     )
 
 
-class ReinstalledReply(Reply):
+class ReinstalledReply(ReplyOf[ReinstalledNode], whole=True):
     """A node that is installed anew, or waits for it (`begun_at`: null), until it is active again.
     `done` of `total`: bytes of its disks that are written."""
 
-    name: str
-    hostname: str
-    template: str
-    at_once: int
-    actor: str
-    asked_at: float
-    begun_at: float | None
     state: NodeState
-    done: int
-    total: int
 
 
 class ReinstallList(Items[ReinstalledReply]):
@@ -66,7 +57,7 @@ class ReinstallList(Items[ReinstalledReply]):
 
 
 def _listed(found: list[ReinstalledNode]) -> ReinstallList:
-    return ReinstallList(items=[ReinstalledReply.read_from(one) for one in found])
+    return ReinstallList(items=[ReinstalledReply.of(one) for one in found])
 
 
 _LIST = Shaped(ReinstallList, _listed)
