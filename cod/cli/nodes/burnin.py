@@ -8,8 +8,8 @@ import click
 
 from cod.choices import BurninTest, NodeAction
 from cod.cli.nodes.follow import follow
-from cod.cli.nodes.many import ChosenNodes, NodeActing, act, acts, name_of
-from cod.cli.show import client, node_word, shown, size, table, when, with_json
+from cod.cli.nodes.many import Acting, acts, name_of
+from cod.cli.show import client, node_word, shown, size, table, when
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -32,7 +32,6 @@ class NotPassed(click.ClickException):
 
 
 @click.command()
-@acts
 @click.option(
     "--tests",
     metavar="TEST,...",
@@ -52,10 +51,9 @@ class NotPassed(click.ClickException):
 @click.option("--history", is_flag=True, help="List the burn-ins of the node; start none.")
 @click.option("--cancel", is_flag=True, help="Cancel the burn-in.")
 @wait_option
-@with_json
+@acts
 def burnin(
-    ctx: click.Context,
-    nodes: ChosenNodes,
+    acting: Acting,
     tests: str | None,
     seconds: int | None,
     erase: bool,
@@ -64,9 +62,6 @@ def burnin(
     cancel: bool,
     wait: bool,
     timeout: float,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
 ) -> None:
     """Test free nodes' memory, disks and network. A node that fails is taken out of service.
 
@@ -86,14 +81,13 @@ def burnin(
         "erase": erase or None,
     }
     fields = {key: given for key, given in asked.items() if given is not None}
-    if dry_run or not nodes.lone:
+    if acting.dry_run or not acting.nodes.lone:
         if show or history or cancel or wait:
             raise click.UsageError("--show, --history, --cancel and --wait are for one node")
-        how = NodeActing("Burn in")
-        act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.BURNIN, burnin=fields)
+        acting("Burn in", action=NodeAction.BURNIN, burnin=fields)
         return
-    api = client(ctx)
-    name = name_of(api, nodes.lone)
+    api, as_json = client(acting.ctx), acting.as_json
+    name = name_of(api, acting.nodes.lone)
     place = path("nodes", name, "burnin")
     if history:
         shown(api.get(path("nodes", name, "burnins"))["items"], _history, as_json)

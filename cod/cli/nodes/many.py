@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from cod.cli.local_files import text_of
-from cod.cli.show import client, confirm, node_word, print_json, yes_option
+from cod.cli.show import client, confirm, node_word, print_json, with_json, yes_option
 from cod.client import ApiError, Client
 from cod.quantity import counted
 
@@ -121,51 +121,62 @@ _ACTING = (
 
 
 @dataclass(frozen=True, slots=True)
-class NodeActing:
-    """Wording and confirmation of an action on nodes.
+class Acting:
+    """What a command for nodes does to each of them. `yes`: it is confirmed already; `dry_run`: it
+    is only shown."""
 
-    verb  for people, with a capital: 'Power off'
-    ask   it is confirmed also for one node that nobody uses, with this question; '': it is not
-    """
+    ctx: click.Context
+    nodes: ChosenNodes
+    yes: bool
+    dry_run: bool
+    as_json: bool
 
-    verb: str
-    ask: str = ""
+    def __call__(self, verb: str, ask: str = "", **body: Any) -> None:
+        """Do what `body` says to each node that is meant, after a question where somebody can be
+        asked; the command fails where one is refused. Raises `ApiError`.
+
+        verb  for people, with a capital: 'Power off'
+        ask   it is confirmed also for one node that nobody uses, with this question; '': it is not
+        """
+        api = client(self.ctx)
+        body |= {"names": list(self.nodes.names), "where": self.nodes.where}
+        if self.dry_run:
+            items = api.post("/nodes/actions/check", body)["items"]
+            _print_outcomes(self.ctx, items, self.as_json, "would be ")
+            return
+
+        def question() -> str:
+            items = api.post("/nodes/actions/check", body)["items"]
+            body["stops"] = sorted({item["stops"] for item in items if item["stops"]})
+            return _question(items, verb, ask)
+
+        confirm(question, self.yes)
+        _print_outcomes(self.ctx, api.post("/nodes/actions", body)["items"], self.as_json)
 
 
 def acts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command for nodes the options `--yes` and `--dry-run`."""
-    made = takes_nodes(command)
+    """Give a command its `Acting` as its first argument, and the options of actions on nodes."""
+
+    @wraps(command)
+    def run(
+        ctx: click.Context,
+        /,
+        *args: Any,
+        nodes: ChosenNodes,
+        yes: bool,
+        dry_run: bool,
+        as_json: bool,
+        **rest: Any,
+    ) -> None:
+        command(Acting(ctx, nodes, yes, dry_run, as_json), *args, **rest)
+
+    made = takes_nodes(with_json(run))
     for option in _ACTING:
         made = option(made)
     return made
 
 
-def act(
-    ctx: click.Context,
-    nodes: ChosenNodes,
-    how: NodeActing,
-    flags: tuple[bool, bool, bool],
-    **body: Any,
-) -> None:
-    """Do something to each node that is meant, after a question where somebody can be asked; the
-    command fails where one is refused. `flags`: yes, dry_run, as_json. Raises `ApiError`."""
-    yes, dry_run, as_json = flags
-    api = client(ctx)
-    body |= {"names": list(nodes.names), "where": nodes.where}
-    if dry_run:
-        _print_outcomes(ctx, api.post("/nodes/actions/check", body)["items"], as_json, "would be ")
-        return
-
-    def question() -> str:
-        items = api.post("/nodes/actions/check", body)["items"]
-        body["stops"] = sorted({item["stops"] for item in items if item["stops"]})
-        return _question(items, how)
-
-    confirm(question, yes)
-    _print_outcomes(ctx, api.post("/nodes/actions", body)["items"], as_json)
-
-
-def _question(items: list[Any], how: NodeActing) -> str:
+def _question(items: list[Any], verb: str, ask: str) -> str:
     """Return the question before the change: how many nodes are meant, and whose work stops; ''
     where nothing needs asking."""
     doable = [item for item in items if item["outcome"] == "done"]
@@ -174,8 +185,8 @@ def _question(items: list[Any], how: NodeActing) -> str:
         [item] = items
         if used:
             name = f"{item['name']} (in use by {item['stops']})"
-            return f"{how.verb} {name}? Running work is lost."
-        return how.ask.format(item["name"]) if how.ask and doable else ""
+            return f"{verb} {name}? Running work is lost."
+        return ask.format(item["name"]) if ask and doable else ""
     if not doable:
         return ""
     first = ", ".join(item["name"] for item in doable[:SHOWN])
@@ -184,7 +195,7 @@ def _question(items: list[Any], how: NodeActing) -> str:
     holders = Counter(item["stops"] for item in used)
     lost = ", ".join(f"{name} ({counted(held, 'node')})" for name, held in sorted(holders.items()))
     stops = f" Running work is lost in {lost}." if lost else ""
-    return f"{how.verb} {counted(len(doable), 'node')}: {first}{more}{refused}?{stops}"
+    return f"{verb} {counted(len(doable), 'node')}: {first}{more}{refused}?{stops}"
 
 
 def _print_outcomes(ctx: click.Context, items: list[Any], as_json: bool, would: str = "") -> None:

@@ -14,9 +14,8 @@ from cod.cli.nodes.capture import capture, captures
 from cod.cli.nodes.console import console
 from cod.cli.nodes.inventory import add, delete, export, import_
 from cod.cli.nodes.many import (
+    Acting,
     ChosenNodes,
-    NodeActing,
-    act,
     acts,
     listed,
     name_of,
@@ -296,19 +295,10 @@ def _erased(disk: dict[str, Any]) -> str:
 
 
 @node.command()
-@acts
 @click.option("--to", metavar="NAMES", help="A name for each: r12-[01-40].")
 @click.option("--block", help="The block or rack that they are in.")
-@with_json
-def approve(
-    ctx: click.Context,
-    nodes: ChosenNodes,
-    to: str | None,
-    block: str | None,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@acts
+def approve(acting: Acting, to: str | None, block: str | None) -> None:
     """Accept new machines into the site. From then on COD may erase their disks.
 
     \b
@@ -316,18 +306,14 @@ def approve(
       cod node approve node-525400000001 node-525400000002 --block r12 --to 'r12-[01-02]'
       cod node approve --where 'rack = r12 and state = "waiting for approval"' --dry-run
     """
-    more = {"to": to or "", "changes": {"block": block} if block else None}
-    how = NodeActing("Approve")
-    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.APPROVE, **more)
+    changes = {"block": block} if block else None
+    acting("Approve", action=NodeAction.APPROVE, to=to or "", changes=changes)
 
 
 @node.command()
 @click.argument("desired", type=click.Choice(PowerVerb.names()))
 @acts
-@with_json
-def power(
-    ctx: click.Context, desired: str, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool
-) -> None:
+def power(acting: Acting, desired: str) -> None:
     """Power nodes on, off, soft (their systems shut down first), or cycle them. The server carries
     it out.
 
@@ -336,27 +322,16 @@ def power(
       cod node power cycle node-525400000001
       cod node power on 'n[001-064]' @rack12
     """
-    how = NodeActing(f"Power {desired}")
-    asked = {"action": NodeAction.POWER, "desired": desired}
-    act(ctx, nodes, how, (yes, dry_run, as_json), **asked)
+    acting(f"Power {desired}", action=NodeAction.POWER, desired=desired)
 
 
 @node.command()
-@acts
 @click.option("--reason", required=True, help="Reason, shown with the node.")
 @click.option(
     "--until", type=Moment(), help="When they return by themselves. Left out: when restored."
 )
-@with_json
-def quarantine(
-    ctx: click.Context,
-    nodes: ChosenNodes,
-    reason: str,
-    until: float | None,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@acts
+def quarantine(acting: Acting, reason: str, until: float | None) -> None:
     """Take nodes out of service (quarantine), or change why and until when they are.
 
     \b
@@ -365,16 +340,12 @@ def quarantine(
       cod node quarantine n7 --reason "lent to the lab" --until 2026-12-14T08:00
       cod node quarantine @rack12 --reason "power feed is replaced" --dry-run
     """
-    asked = {"action": NodeAction.QUARANTINE, "reason": reason, "until": until}
-    act(ctx, nodes, NodeActing("Take out of service"), (yes, dry_run, as_json), **asked)
+    acting("Take out of service", action=NodeAction.QUARANTINE, reason=reason, until=until)
 
 
 @node.command()
 @acts
-@with_json
-def restore(
-    ctx: click.Context, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool
-) -> None:
+def restore(acting: Acting) -> None:
     """Return nodes from quarantine or retirement to service. Their disks are erased first.
 
     \b
@@ -382,27 +353,18 @@ def restore(
       cod node restore n7
       cod node restore --where 'reason ~ "power feed"'
     """
-    how = NodeActing("Return to service")
-    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.RESTORE)
+    acting("Return to service", action=NodeAction.RESTORE)
 
 
 @node.command()
-@acts
 @click.option(
     "--also",
     type=click.IntRange(1),
     metavar="PLACE",
     help="Let the node boot at that place too, as `cod node places` numbers it.",
 )
-@with_json
-def moved(
-    ctx: click.Context,
-    nodes: ChosenNodes,
-    also: int | None,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@acts
+def moved(acting: Acting, also: int | None) -> None:
     """Confirm that nodes were moved. The place where each boots next is remembered as its own.
 
     \b
@@ -411,14 +373,13 @@ def moved(
       cod node moved n7 --also 12
     """
     if also is None:
-        how = NodeActing("Confirm the move of")
-        act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.MOVED)
+        acting("Confirm the move of", action=NodeAction.MOVED)
         return
-    if not nodes.lone or dry_run:
+    if not acting.nodes.lone or acting.dry_run:
         raise click.UsageError("--also is of one node, and has no --dry-run")
-    api = client(ctx)
-    value = api.post(path("nodes", name_of(api, nodes.lone), "moved"), {"also": also})
-    print_result([value], f"{value['name']}: {node_word(value['state'])}", as_json)
+    api = client(acting.ctx)
+    value = api.post(path("nodes", name_of(api, acting.nodes.lone), "moved"), {"also": also})
+    print_result([value], f"{value['name']}: {node_word(value['state'])}", acting.as_json)
 
 
 @node.command()
@@ -452,8 +413,7 @@ def places(ctx: click.Context, name: str, as_json: bool) -> None:
 
 @node.command()
 @acts
-@with_json
-def retire(ctx: click.Context, nodes: ChosenNodes, yes: bool, dry_run: bool, as_json: bool) -> None:
+def retire(acting: Acting) -> None:
     """Retire nodes: take them out of the site. Their disks stay as they are: see `disk` in
     `cod node show` before a machine leaves the house.
 
@@ -461,17 +421,14 @@ def retire(ctx: click.Context, nodes: ChosenNodes, yes: bool, dry_run: bool, as_
     Example:
       cod node retire n7
     """
-    how = NodeActing("Retire", "Retire {} from the site? Disks stay as they are.")
-    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.RETIRE)
+    ask = "Retire {} from the site? Disks stay as they are."
+    acting("Retire", ask, action=NodeAction.RETIRE)
 
 
 @node.command()
-@acts
 @click.option("--to", required=True, metavar="NAMES", help="A name for each: r12-[01-40].")
-@with_json
-def rename(
-    ctx: click.Context, nodes: ChosenNodes, to: str, yes: bool, dry_run: bool, as_json: bool
-) -> None:
+@acts
+def rename(acting: Acting, to: str) -> None:
     """Give nodes names by a pattern, in the order in which they are named; those that a filter
     means in the natural order of their names.
 
@@ -479,24 +436,14 @@ def rename(
     Example:
       cod node rename --where 'rack = r12 and state = new' --to 'r12-[01-40]' --dry-run
     """
-    asked = {"action": NodeAction.RENAME, "to": to}
-    act(ctx, nodes, NodeActing("Rename"), (yes, dry_run, as_json), **asked)
+    acting("Rename", action=NodeAction.RENAME, to=to)
 
 
 @node.command()
 @click.argument("tags", type=WordList())
-@acts
 @click.option("--remove", is_flag=True, help="Take these tags away.")
-@with_json
-def tag(
-    ctx: click.Context,
-    tags: list[str],
-    nodes: ChosenNodes,
-    remove: bool,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
+@acts
+def tag(acting: Acting, tags: list[str], remove: bool) -> None:
     """Add tags to nodes: words with commas between, by which nodes are found.
 
     \b
@@ -505,7 +452,7 @@ def tag(
       cod node tag loan --remove --where 'tag = loan'
     """
     action, verb = (NodeAction.UNTAG, "Untag") if remove else (NodeAction.TAG, "Tag")
-    act(ctx, nodes, NodeActing(verb), (yes, dry_run, as_json), action=action, tags=tags)
+    acting(verb, action=action, tags=tags)
 
 
 @node.command()
@@ -561,18 +508,9 @@ def keep(
 
 
 @node.command("set")
-@acts
 @set_options(NodeView)
-@with_json
-def set_(
-    ctx: click.Context,
-    /,
-    nodes: ChosenNodes,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-    **asked: Any,
-) -> None:
+@acts
+def set_(acting: Acting, /, **asked: Any) -> None:
     """Change a node's name, place, tags or power driver, or those of many but the name.
 
     \b
@@ -584,15 +522,11 @@ def set_(
     body = body_of(NodeView, asked)
     if not body:
         raise click.UsageError(f"say what to set: {options_named(NodeView)}")
-    if nodes.lone and not dry_run:
-        api = client(ctx)
-        shown(
-            api.patch(path("nodes", name_of(api, nodes.lone)), body),
-            lambda value: node_table([value]),
-            as_json,
-        )
+    if acting.nodes.lone and not acting.dry_run:
+        api = client(acting.ctx)
+        value = api.patch(path("nodes", name_of(api, acting.nodes.lone)), body)
+        shown(value, lambda value: node_table([value]), acting.as_json)
         return
     if "name" in body:
         raise click.UsageError("names of many nodes are given by `cod node rename`")
-    how = NodeActing("Change")
-    act(ctx, nodes, how, (yes, dry_run, as_json), action=NodeAction.CHANGE, changes=body)
+    acting("Change", action=NodeAction.CHANGE, changes=body)
