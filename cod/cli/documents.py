@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cod.cli.show import as_json as as_json_option
-from cod.cli.show import client, print_json, with_json, yes_option
+from cod.cli.show import client, for_programs, print_json, with_json, yes_option
 from cod.client import ApiError
 from cod.quantity import counted
 
@@ -38,7 +38,7 @@ prunes = click.option(
 @files
 @prunes
 @with_json
-def diff(ctx: click.Context, paths: tuple[str, ...], prune: bool, as_json: bool) -> None:
+def diff(ctx: click.Context, paths: tuple[str, ...], prune: bool) -> None:
     """Show what applying documents would change. Exit code 1 if something differs.
 
     \b
@@ -46,7 +46,7 @@ def diff(ctx: click.Context, paths: tuple[str, ...], prune: bool, as_json: bool)
       cod diff -f site.d/
     """
     found = _Documents(ctx, paths, prune).ask("check")
-    _print(found, as_json)
+    _print(found)
     ctx.exit(1 if found["changes"] else 0)
 
 
@@ -57,12 +57,7 @@ def diff(ctx: click.Context, paths: tuple[str, ...], prune: bool, as_json: bool)
 @yes_option
 @with_json
 def apply(
-    ctx: click.Context,
-    paths: tuple[str, ...],
-    prune: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    ctx: click.Context, paths: tuple[str, ...], prune: bool, dry_run: bool, yes: bool
 ) -> None:
     """Make the site as documents say: all of them, or nothing. Shows what differs, and asks.
 
@@ -74,14 +69,14 @@ def apply(
     documents = _Documents(ctx, paths, prune)
     found = documents.ask("check")
     idle = not found["changes"] and not found["adopted"]
-    if dry_run or idle or not as_json:
-        _print(found, as_json)
+    if dry_run or idle or not for_programs():
+        _print(found)
     if dry_run or idle:
         return
     if found["changes"] and not yes:
         click.confirm(_question(found), abort=True, err=True)
     done = documents.ask("apply", plan=found["plan"])
-    if as_json:
+    if for_programs():
         print_json(done)
     elif done["changes"]:
         click.echo(f"Applied {counted(len(done['changes']), 'change')}.")
@@ -177,8 +172,8 @@ def _question(found: Any) -> str:
     return f"{', '.join(parts).capitalize()}?"
 
 
-def _print(found: Any, as_json: bool) -> None:
-    if as_json:
+def _print(found: Any) -> None:
+    if for_programs():
         print_json(found)
         return
     for each in found["changes"]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, moment, size, with_json
+from cod.cli.show import client, for_programs, moment, size, with_json
 
 
 @click.command()
@@ -17,7 +17,7 @@ from cod.cli.show import client, moment, size, with_json
     help="Start after the event with this id; 0: at the beginning.",
 )
 @with_json
-def events(ctx: click.Context, after: int | None, as_json: bool) -> None:
+def events(ctx: click.Context, after: int | None) -> None:
     """Follow transitions, priming progress and notices until Ctrl-C; with --json one object a line.
 
     \b
@@ -25,7 +25,7 @@ def events(ctx: click.Context, after: int | None, as_json: bool) -> None:
       cod events --after 0
     """
     for kind, value in client(ctx).events(after):
-        click.echo(json.dumps({"event": kind, **value}) if as_json else line(kind, value))
+        click.echo(json.dumps({"event": kind, **value}) if for_programs() else line(kind, value))
 
 
 def line(kind: str, value: Any) -> str:

@@ -10,6 +10,7 @@ import click
 from cod.choices import DeliveryState, NoticeMail
 from cod.cli.show import (
     client,
+    for_programs,
     newest_option,
     print_json,
     print_result,
@@ -67,37 +68,31 @@ def delivery_table(value: Any) -> Any:
 @click.option("--vcluster", help="Only notices about this vcluster.")
 @newest_option(100, 10_000)
 @with_table
-def list_(
-    ctx: click.Context, group: str | None, vcluster: str | None, limit: int, as_json: bool
-) -> None:
+def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: int) -> None:
     """List the newest notices, oldest first.
 
     \b
     Example:
       cod notice list --vcluster web --json
     """
-    shown(
-        client(ctx).newest("/notices", limit, group=group, vcluster=vcluster),
-        notice_table,
-        as_json,
-    )
+    shown(client(ctx).newest("/notices", limit, group=group, vcluster=vcluster), notice_table)
 
 
 @notice.command()
 @click.argument("number", metavar="ID", type=click.IntRange(1))
 @with_json
-def show(ctx: click.Context, number: int, as_json: bool) -> None:
+def show(ctx: click.Context, number: int) -> None:
     """Show a notice and the state of its deliveries.
 
     \b
     Example:
       cod notice show 17
     """
-    _show(client(ctx).get(path("notices", number)), as_json)
+    _show(client(ctx).get(path("notices", number)))
 
 
-def _show(value: Any, as_json: bool) -> None:
-    if as_json:
+def _show(value: Any) -> None:
+    if for_programs():
         print_json(value)
         return
     whom = f"group {value['group']}" if value["group"] else "the site's administrators"
@@ -111,7 +106,7 @@ def _show(value: Any, as_json: bool) -> None:
 @click.argument("numbers", nargs=-1, metavar="[ID...]", type=click.IntRange(1))
 @click.option("--all", "all_", is_flag=True, help="All that there are now.")
 @with_json
-def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool, as_json: bool) -> None:
+def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool) -> None:
     """Note that you have read notices. Without any, say how many you have not read.
 
     \b
@@ -128,7 +123,7 @@ def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool, as_json: bool
             body = {"ids": list(numbers)}
         asks = bool(numbers) or all_
         value = server.post("/me/notices/read", body) if asks else server.get("/me/notices")
-    print_result(value, f"{value['unread']} unread", as_json)
+    print_result(value, f"{value['unread']} unread")
 
 
 @notice.command()
@@ -141,9 +136,7 @@ def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool, as_json: bool
     " the group or the site names.",
 )
 @with_table
-def mail(
-    ctx: click.Context, kinds: tuple[str, ...], all_: bool, when: str | None, as_json: bool
-) -> None:
+def mail(ctx: click.Context, kinds: tuple[str, ...], all_: bool, when: str | None) -> None:
     """Choose which kinds of notices come to you by mail. Without --when, show what you have chosen.
 
     \b
@@ -164,14 +157,13 @@ def mail(
         lambda rows: table_of(
             rows, ("KIND", "kind"), ("MAIL", "mail"), ("ABOUT", "about"), ("STAYS", "stays")
         ),
-        as_json,
     )
 
 
 @notice.command()
 @click.argument("group")
 @with_json
-def test(ctx: click.Context, group: str, as_json: bool) -> None:
+def test(ctx: click.Context, group: str) -> None:
     """Send a group a test notice, and wait for the first attempts. Exit code 1 unless all succeed.
 
     \b
@@ -180,7 +172,7 @@ def test(ctx: click.Context, group: str, as_json: bool) -> None:
     """
     with client(ctx) as server:
         value = tried(server, server.post(path("groups", group, "test-notice")))
-    _show(value, as_json)
+    _show(value)
     ctx.exit(
         0 if all(each["state"] == DeliveryState.DELIVERED for each in value["deliveries"]) else 1
     )

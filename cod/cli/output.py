@@ -91,7 +91,7 @@ def output() -> Output:
     return found
 
 
-def choose(ctx: click.Context, chosen: Output, as_json: bool) -> Output:
+def choose(ctx: click.Context, chosen: Output, as_json: bool) -> None:
     """Keep for a command what is asked of its output; `as_json`: it also has `--json`. Raises
     `click.UsageError` for what contradicts itself."""
     if as_json and chosen.format not in ("table", "json"):
@@ -101,7 +101,6 @@ def choose(ctx: click.Context, chosen: Output, as_json: bool) -> Output:
     if chosen.for_programs and chosen.columns:
         raise click.UsageError(f"--columns is for tables and CSV, not for -o {chosen.format}.")
     ctx.meta[_KEY] = chosen
-    return chosen
 
 
 def _names(value: Any) -> Iterator[str]:

@@ -129,9 +129,9 @@ def lists(record: type, *, watch: bool = False) -> Callable[[Callable[..., None]
 
     def make(command: Callable[..., None]) -> Any:
         @wraps(command)
-        def run(ctx: click.Context, /, as_json: bool, watch: bool = False, **only: Any) -> None:
+        def run(ctx: click.Context, /, watch: bool = False, **only: Any) -> None:
             def show(ask: Callable[[], list[Any]], columns: Columns = ()) -> None:
-                watched(ask, partial(fields_table, record, columns=columns), as_json, watch)
+                watched(ask, partial(fields_table, record, columns=columns), watch)
 
             command(ctx, show, **only)
 

@@ -113,7 +113,7 @@ def with_dry_run(command: Callable[..., R]) -> Callable[..., R]:
         try:
             return command(ctx, *args, **options | ({"yes": True} if "yes" in options else {}))
         except WouldChange as found:
-            return shown(found.reply, _would_change, options["as_json"])
+            return shown(found.reply, _would_change)
 
     return run
 
@@ -161,8 +161,8 @@ def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) ->
         **asked: Any,
     ) -> Any:
         given = Output(output_format, output_columns, output_sort, not output_plain)
-        chosen = choose(ctx, given, as_json)
-        return command(ctx, *args, as_json=chosen.for_programs, **asked)
+        choose(ctx, given, as_json)
+        return command(ctx, *args, **asked)
 
     made: Any = run
     for option in (*reversed(options), as_json):
@@ -355,22 +355,27 @@ def live(make: Callable[[], Any], period: float = 1.0) -> None:
             view.update(make(), refresh=True)
 
 
-def shown(value: Any, make: Callable[[Any], Any], flag_json: bool) -> None:
+def for_programs() -> bool:
+    """Return whether the running command prints JSON, YAML or names, and no table or sentence."""
+    return output().for_programs
+
+
+def shown(value: Any, make: Callable[[Any], Any]) -> None:
     """Print `value` as JSON or as `make` shows it."""
-    if flag_json:
+    if for_programs():
         print_json(value)
     else:
         print_rich(make(value))
 
 
-def watched(ask: Callable[[], Any], make: Callable[[Any], Any], as_json: bool, watch: bool) -> None:
+def watched(ask: Callable[[], Any], make: Callable[[Any], Any], watch: bool) -> None:
     """Print what `ask` has, as JSON or as `make` shows it; with `watch` again and again, as JSON a
     line for each change."""
     if watch and output().format == "csv":
         raise click.UsageError("-o csv goes not with --watch.")
-    if as_json and watch:
+    if for_programs() and watch:
         stream(ask)
-    elif as_json:
+    elif for_programs():
         print_json(ask())
     elif watch:
         live(lambda: make(ask()))
@@ -424,9 +429,9 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def print_result(value: Any, sentence: str, flag_json: bool) -> None:
+def print_result(value: Any, sentence: str) -> None:
     """Print what became of something: the value as JSON, or a sentence."""
-    if flag_json:
+    if for_programs():
         print_json(value)
     else:
         click.echo(sentence)

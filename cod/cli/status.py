@@ -13,6 +13,7 @@ import click
 from cod.cli.show import (
     ago,
     client,
+    for_programs,
     live,
     node_word,
     print_json,
@@ -37,7 +38,7 @@ BAR = 40  # characters of the longest bar
 
 @click.command()
 @with_json
-def status(ctx: click.Context, as_json: bool) -> None:
+def status(ctx: click.Context) -> None:
     """Show the site and your part of it in eight lines: nodes, clusters, requests, energy; for
     administrators faults, for others reclaims and keys.
 
@@ -59,7 +60,7 @@ def status(ctx: click.Context, as_json: bool) -> None:
     else:
         found["reclaims"] = api.every("/reclaims", state="open")
         found["keys"] = api.get("/me/keys")["items"] if found["me"]["user"] else []
-    shown(found, lambda v: table(("", ""), [*_lines(api.server, v)]), as_json)
+    shown(found, lambda v: table(("", ""), [*_lines(api.server, v)]))
 
 
 def _lines(server: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -140,7 +141,7 @@ def _start(request: Mapping[str, Any]) -> float | None:
 )
 @click.option("--once", is_flag=True, help="Look once, as in a pipe.")
 @with_json
-def top(ctx: click.Context, interval: float, once: bool, as_json: bool) -> None:
+def top(ctx: click.Context, interval: float, once: bool) -> None:
     """Show nodes by state, the power they draw and the requests that wait, live at a terminal until
     Ctrl-C.
 
@@ -151,8 +152,8 @@ def top(ctx: click.Context, interval: float, once: bool, as_json: bool) -> None:
     """
     look = Look(client(ctx))
     if once or not sys.stdout.isatty():
-        print_json(look()) if as_json else print_rich(picture(look()))
-    elif as_json:
+        print_json(look()) if for_programs() else print_rich(picture(look()))
+    elif for_programs():
         stream(look, interval)
     else:
         live(lambda: picture(look()), interval)

@@ -57,8 +57,8 @@ def nodes(values: list[Any]) -> Any:
 
 @click.command()
 @with_table
-def listing(ctx: click.Context, as_json: bool) -> None:
-    shown(VALUES, nodes, as_json)
+def listing(ctx: click.Context) -> None:
+    shown(VALUES, nodes)
 
 
 def said(*words: str, command: click.Command = listing, code: int = 0) -> Result:
@@ -122,7 +122,7 @@ def test_json_yaml_and_names_are_of_one_value() -> None:
 def test_a_name_is_what_other_commands_take(value: Any, names: str) -> None:
     @click.command()
     @with_json
-    def show(ctx: click.Context, as_json: bool) -> None:
+    def show(ctx: click.Context) -> None:
         print_json(value)
 
     assert said("-o", "name", command=show).stdout == names
@@ -132,7 +132,7 @@ def test_a_name_is_what_other_commands_take(value: Any, names: str) -> None:
 def test_what_has_no_names_is_refused() -> None:
     @click.command()
     @with_json
-    def show(ctx: click.Context, as_json: bool) -> None:
+    def show(ctx: click.Context) -> None:
         print_json([{"at": 1}])
 
     assert "has no names" in said("-o", "name", command=show, code=2).stderr
@@ -174,7 +174,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(
 def test_only_a_list_can_be_shaped(made: Callable[[], Any]) -> None:
     @click.command()
     @with_table
-    def show(ctx: click.Context, as_json: bool) -> None:
+    def show(ctx: click.Context) -> None:
         print_rich(made())
 
     assert "prints no list" in said("-o", "csv", command=show, code=2).stderr
@@ -249,7 +249,7 @@ HOSTILE = {"reason": "x\x7f\x9b2J\x85\u202ey é", "\x9bkey": "two\n\tlines\x85\x
 def test_a_terminal_gets_no_control_characters_of_a_value(format: str) -> None:
     @click.command()
     @with_json
-    def one(ctx: click.Context, as_json: bool) -> None:
+    def one(ctx: click.Context) -> None:
         print_json(HOSTILE)
 
     text = CliRunner().invoke(one, ["-o", format]).stdout

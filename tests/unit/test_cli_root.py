@@ -75,7 +75,7 @@ def test_a_password_is_given_or_piped_in(arguments: list[str], typed: str, said:
 
 def test_a_link_of_a_closed_portal_says_how_to_open_it(capsys: pytest.CaptureFixture[str]) -> None:
     made = {"link": "/invitation#x", "expires_at": NOW, "mailed": False, "unsent": "", "email": ""}
-    print_link(made, False)
+    print_link(made)
     assert "`listen` in [api]" in capsys.readouterr().err
-    print_link(made | {"link": "https://head:8443/invitation#x"}, False)
+    print_link(made | {"link": "https://head:8443/invitation#x"})
     assert "listen" not in capsys.readouterr().err

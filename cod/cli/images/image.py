@@ -24,6 +24,7 @@ from cod.cli.server.recipe import make
 from cod.cli.show import (
     SPAN,
     client,
+    for_programs,
     if_missing_option,
     print_json,
     print_result,
@@ -78,7 +79,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 @image.command()
 @name_argument
 @with_table
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show an image.
 
     \b
@@ -86,7 +87,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
       cod image show debian --json
       cod image show physics/debian
     """
-    shown(client(ctx).get(path_of("images", name)), lambda v: image_table([v]), as_json)
+    shown(client(ctx).get(path_of("images", name)), lambda v: image_table([v]))
 
 
 @image.command()
@@ -149,7 +150,6 @@ def add(
     wait: bool,
     timeout: float,
     if_missing: bool,
-    as_json: bool,
 ) -> None:
     """Add FILE as the image NAME (a group's image: GROUP/NAME). Repeat the command to resume an
     upload that was interrupted.
@@ -211,7 +211,7 @@ def add(
             value = api.post("/images", {**fields, "path": str(file.absolute())})
     if wait:
         value = _taken_in(api, value["name"], timeout)
-    shown(value, lambda v: image_table([v]), as_json)
+    shown(value, lambda v: image_table([v]))
 
 
 def _server_reads(server: str, file: Path) -> bool:
@@ -270,20 +270,20 @@ def upload_table(values: list[Any]) -> Any:
 
 @image.command()
 @with_table
-def uploads(ctx: click.Context, as_json: bool) -> None:
+def uploads(ctx: click.Context) -> None:
     """List uploads under way.
 
     \b
     Example:
       cod image uploads
     """
-    shown(client(ctx).every("/uploads"), upload_table, as_json)
+    shown(client(ctx).every("/uploads"), upload_table)
 
 
 @image.command()
 @name_argument
 @with_json
-def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
+def cancel(ctx: click.Context, name: str) -> None:
     """Cancel the upload of the image NAME.
 
     \b
@@ -295,13 +295,13 @@ def cancel(ctx: click.Context, name: str, as_json: bool) -> None:
     if not found:
         raise click.ClickException(f"no upload of {name} is under way")
     api.delete(path("uploads", found[0]["id"]))
-    print_result({"name": name, "state": "cancelled"}, f"{name}: its upload is given up", as_json)
+    print_result({"name": name, "state": "cancelled"}, f"{name}: its upload is given up")
 
 
 @image.command()
 @name_argument
 @with_json
-def verify(ctx: click.Context, name: str, as_json: bool) -> None:
+def verify(ctx: click.Context, name: str) -> None:
     """Verify an image: compare every chunk with its digest. Exit code 1 if a chunk is damaged.
 
     \b
@@ -309,7 +309,7 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
       cod image verify debian
     """
     value = client(ctx).post(path_of("images", name, "verify"))
-    if as_json:
+    if for_programs():
         print_json(value)
     else:
         click.echo(f"{name}: {value['chunks']} chunks, {'all sound' if value['ok'] else 'DAMAGED'}")
@@ -322,7 +322,7 @@ def verify(ctx: click.Context, name: str, as_json: bool) -> None:
 @name_argument
 @with_json
 @with_dry_run
-def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+def delete(ctx: click.Context, name: str) -> None:
     """Delete an image that no template uses.
 
     \b
@@ -330,4 +330,4 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod image delete debian
     """
     client(ctx).delete(path_of("images", name))
-    print_result({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+    print_result({"name": name, "state": "deleted"}, f"{name}: deleted")

@@ -14,6 +14,7 @@ from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, fields_table, lists
 from cod.cli.show import (
     client,
+    for_programs,
     if_missing_option,
     print_json,
     print_result,
@@ -57,7 +58,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 @template.command()
 @click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Print a template's document.
 
     \b
@@ -65,7 +66,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
       cod template show physics/web@2
     """
     value = client(ctx).get(path_of("templates", name))
-    if as_json:
+    if for_programs():
         print_json(value)
     else:
         click.echo(value["document"])
@@ -76,7 +77,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @group_option
 @if_missing_option
 @with_json
-def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool, as_json: bool) -> None:
+def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool) -> None:
     """Add the template in FILE. The document holds its name; a changed document becomes a new
     revision.
 
@@ -91,14 +92,14 @@ def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool, as_
         value = there_is(api, path_of("templates", full_name(name, group)))
     if value is None:
         value = api.post("/templates", {"document": document, "group": group})
-    shown(value, lambda v: template_table([v]), as_json)
+    shown(value, lambda v: template_table([v]))
 
 
 @template.command()
 @file_argument
 @group_option
 @with_json
-def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> None:
+def check(ctx: click.Context, file: Path, group: str | None) -> None:
     """Check the template in FILE, and list its errors by line. Exit code 1 if there are any.
     Nothing is stored.
 
@@ -108,11 +109,11 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
     """
     api = client(ctx)
     value = api.post("/templates/check", {"document": text_of(file), "group": owner(api, group)})
-    if as_json:
+    if for_programs():
         print_json(value)
     elif value["ok"]:
         click.echo(f"{file}: good")
-    for fault in () if as_json else value["faults"]:
+    for fault in () if for_programs() else value["faults"]:
         # 0: of no line of its own
         click.echo(f"{file}:{fault['line'] or 1}: {fault['sentence']}", err=True)
     sys.exit(0 if value["ok"] else 1)
@@ -122,7 +123,7 @@ def check(ctx: click.Context, file: Path, group: str | None, as_json: bool) -> N
 @click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
 @with_json
 @with_dry_run
-def retire(ctx: click.Context, name: str, as_json: bool) -> None:
+def retire(ctx: click.Context, name: str) -> None:
     """Retire a template, or one revision, that nothing uses.
 
     \b
@@ -130,9 +131,7 @@ def retire(ctx: click.Context, name: str, as_json: bool) -> None:
       cod template retire physics/web@1
     """
     gone = client(ctx).delete(path_of("templates", name))["items"]
-    print_result(
-        gone, "\n".join(f"{each['name']}@{each['revision']}: retired" for each in gone), as_json
-    )
+    print_result(gone, "\n".join(f"{each['name']}@{each['revision']}: retired" for each in gone))
 
 
 def _name(document: str) -> str:

@@ -9,6 +9,7 @@ import click
 from cod.cli.show import (
     client,
     created,
+    for_programs,
     if_missing_option,
     print_json,
     print_result,
@@ -51,34 +52,34 @@ def block_table(values: list[Any]) -> Any:
 
 @block.command("list")
 @with_table
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context) -> None:
     """List blocks with their nodes by type.
 
     \b
     Example:
       cod block list
     """
-    shown(client(ctx).every("/blocks"), block_table, as_json)
+    shown(client(ctx).every("/blocks"), block_table)
 
 
 @block.command()
 @click.argument("name")
 @with_table
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a block; `cod node list --block NAME` lists its nodes.
 
     \b
     Example:
       cod block show rack1
     """
-    shown(client(ctx).get(path("blocks", name)), lambda value: block_table([value]), as_json)
+    shown(client(ctx).get(path("blocks", name)), lambda value: block_table([value]))
 
 
 @block.command()
 @click.argument("name")
 @if_missing_option
 @with_json
-def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> None:
+def create(ctx: click.Context, name: str, if_missing: bool) -> None:
     """Create a block without nodes.
 
     \b
@@ -88,7 +89,6 @@ def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> No
     shown(
         created(client(ctx), "blocks", name, {"name": name}, if_missing),
         lambda value: block_table([value]),
-        as_json,
     )
 
 
@@ -96,7 +96,7 @@ def create(ctx: click.Context, name: str, if_missing: bool, as_json: bool) -> No
 @click.argument("name")
 @with_json
 @with_dry_run
-def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+def delete(ctx: click.Context, name: str) -> None:
     """Delete a block that has no nodes.
 
     \b
@@ -104,14 +104,12 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod block delete rack1
     """
     client(ctx).delete(path("blocks", name))
-    print_result(None, f"{name}: deleted", as_json)
+    print_result(None, f"{name}: deleted")
 
 
-def _change(
-    ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...], as_json: bool
-) -> None:
+def _change(ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...]) -> None:
     value = client(ctx).post(path("blocks", name, verb), {"nodes": list(nodes)})
-    shown(value, lambda value: block_table([value]), as_json)
+    shown(value, lambda value: block_table([value]))
 
 
 @block.command()
@@ -119,14 +117,14 @@ def _change(
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @with_json
 @with_dry_run
-def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
+def add(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
     """Add nodes to a block, by names, ranges or patterns: all of them, or none.
 
     \b
     Example:
       cod block add rack1 'n[001-040]' 'rack1-*' spare-3
     """
-    _change(ctx, name, "add", nodes, as_json)
+    _change(ctx, name, "add", nodes)
 
 
 @block.command()
@@ -134,21 +132,21 @@ def add(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) ->
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @with_json
 @with_dry_run
-def remove(ctx: click.Context, name: str, nodes: tuple[str, ...], as_json: bool) -> None:
+def remove(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
     """Remove nodes from a block, by names, ranges or patterns.
 
     \b
     Example:
       cod block remove rack1 spare-3
     """
-    _change(ctx, name, "remove", nodes, as_json)
+    _change(ctx, name, "remove", nodes)
 
 
 @block.command()
 @click.option("--apply", "apply_", is_flag=True, help="Create the blocks: all, or the named ones.")
 @click.argument("names", nargs=-1, metavar="[BLOCK]...")
 @with_json
-def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: bool) -> None:
+def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...]) -> None:
     """Propose blocks for nodes without one, from what their switches report (LLDP). With --apply,
     create them.
 
@@ -165,7 +163,7 @@ def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...], as_json: b
         if apply_
         else api.get("/blocks/proposal")
     )
-    if as_json:
+    if for_programs():
         print_json(value)
         return
     print_rich(

@@ -9,7 +9,7 @@ import click
 from cod.choices import BurninTest, NodeAction
 from cod.cli.nodes.follow import follow
 from cod.cli.nodes.many import Acting, acts, name_of
-from cod.cli.show import client, node_word, shown, size, table, when
+from cod.cli.show import client, for_programs, node_word, shown, size, table, when
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -86,11 +86,11 @@ def burnin(
             raise click.UsageError("--show, --history, --cancel and --wait are for one node")
         acting("Burn in", action=NodeAction.BURNIN, burnin=fields)
         return
-    api, as_json = client(acting.ctx), acting.as_json
+    api = client(acting.ctx)
     name = name_of(api, acting.nodes.lone)
     place = path("nodes", name, "burnin")
     if history:
-        shown(api.get(path("nodes", name, "burnins"))["items"], _history, as_json)
+        shown(api.get(path("nodes", name, "burnins"))["items"], _history)
         return
     if cancel:
         value = api.delete(place)
@@ -99,8 +99,8 @@ def burnin(
     else:
         value = api.post(place, fields)
     if wait and not cancel:
-        value = follow(api, place, "burn-in", OVER, timeout, quiet=as_json)
-    shown(value, _facts, as_json)
+        value = follow(api, place, "burn-in", OVER, timeout, quiet=for_programs())
+    shown(value, _facts)
     if wait and not cancel and value["state"] != "passed":
         raise NotPassed(f"{name} did not pass: {value['reason']}")
 

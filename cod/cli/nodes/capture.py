@@ -8,7 +8,17 @@ import click
 
 from cod.cli.nodes.follow import follow
 from cod.cli.nodes.many import name_of
-from cod.cli.show import client, node_word, shown, size, table_of, when, with_json, with_table
+from cod.cli.show import (
+    client,
+    for_programs,
+    node_word,
+    shown,
+    size,
+    table_of,
+    when,
+    with_json,
+    with_table,
+)
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -53,7 +63,6 @@ def capture(
     cancel: bool,
     wait: bool,
     timeout: float,
-    as_json: bool,
 ) -> None:
     """Save a node's disk as an image, and make a template that writes it to other nodes. Without
     --image: show progress.
@@ -85,15 +94,15 @@ def capture(
         }
         value = api.post(place, {key: given for key, given in asked.items() if given is not None})
     if wait and not cancel:
-        value = follow(api, place, "capture", OVER, timeout, quiet=as_json)
-    shown(value, facts, as_json)
+        value = follow(api, place, "capture", OVER, timeout, quiet=for_programs())
+    shown(value, facts)
     if wait and value["state"] != "done":
         raise NotCaptured(f"{name} was not captured: {value['reason']}")
 
 
 @click.command()
 @with_table
-def captures(ctx: click.Context, as_json: bool) -> None:
+def captures(ctx: click.Context) -> None:
     """List the newest capture of each node.
 
     \b
@@ -113,7 +122,6 @@ def captures(ctx: click.Context, as_json: bool) -> None:
             ("ENDED", lambda v: when(v["ended_at"])),
             ("REASON", "reason"),
         ),
-        as_json,
     )
 
 

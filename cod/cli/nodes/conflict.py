@@ -34,11 +34,11 @@ def conflict_table(values: list[Any]) -> Any:
 @conflict.command("list")
 @newest_option(200)
 @with_table
-def list_(ctx: click.Context, limit: int, as_json: bool) -> None:
+def list_(ctx: click.Context, limit: int) -> None:
     """List conflicts, newest first.
 
     \b
     Example:
       cod conflict list --json
     """
-    shown(client(ctx).newest("/conflicts", limit)[::-1], conflict_table, as_json)
+    shown(client(ctx).newest("/conflicts", limit)[::-1], conflict_table)

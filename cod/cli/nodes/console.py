@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.many import name_of
-from cod.cli.show import SIZE, client, print_json, with_json
+from cod.cli.show import SIZE, client, for_programs, print_json, with_json
 from cod.cli.terminal_text import json_text
 from cod.client import Client, path
 
@@ -32,9 +32,7 @@ NEXT = 2**20  # bytes that are asked for at a time while it is followed
     "--type", "typed", metavar="TEXT", help="Type a line on the console first, and Enter behind it."
 )
 @with_json
-def console(
-    ctx: click.Context, name: str, count: int, follow: bool, typed: str | None, as_json: bool
-) -> None:
+def console(ctx: click.Context, name: str, count: int, follow: bool, typed: str | None) -> None:
     """Show a node's serial console, without control sequences.
 
     Holders of a node see what was recorded since they got the node; administrators see all that is
@@ -51,7 +49,7 @@ def console(
     if typed is not None:
         api.post(path("nodes", name, "console"), {"typed": f"{typed}\n"})
     for value in pieces(api, name, count) if follow else [first(api, name, count)]:
-        if as_json:
+        if for_programs():
             click.echo(json_text(value)) if follow else print_json(value)
             continue
         click.echo(value["text"], nl=False)

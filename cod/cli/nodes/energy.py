@@ -31,7 +31,7 @@ WIDTH = 40  # columns of the picture
 )
 @click.option("--group", help="Only this group.")
 @with_table
-def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json: bool) -> None:
+def energy(ctx: click.Context, by: str, since: float, group: str | None) -> None:
     """Show the energy that nodes used, and the energy saved by sleep: of your groups; for
     administrators, of all.
 
@@ -44,7 +44,7 @@ def energy(ctx: click.Context, by: str, since: float, group: str | None, as_json
     report = client(ctx).get(
         "/energy", **{"from": max(0.0, now - since), "to": now, "by": by, "group": group}
     )
-    shown(report, picture, as_json)
+    shown(report, picture)
 
 
 def picture(report: Mapping[str, Any]) -> Any:

@@ -26,7 +26,7 @@ def fault() -> None:
 
 @fault.command("list")
 @with_table
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context) -> None:
     """List faults of switches, file servers, BMCs and other DHCP servers, and those that ended in
     the last day.
 
@@ -34,7 +34,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     Example:
       cod fault list --json
     """
-    shown(client(ctx).get("/faults")["items"], fault_table, as_json)
+    shown(client(ctx).get("/faults")["items"], fault_table)
 
 
 @fault.command()
@@ -45,7 +45,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
     help="By what nodes are grouped.",
 )
 @with_table
-def nodes(ctx: click.Context, by: str, as_json: bool) -> None:
+def nodes(ctx: click.Context, by: str) -> None:
     """List nodes that failed and are out of service, those that failed alike together.
 
     To try all of a group again, return its nodes to service:
@@ -56,7 +56,7 @@ def nodes(ctx: click.Context, by: str, as_json: bool) -> None:
       cod node restore --where "state=quarantined and rack=r12"
     """
     found = client(ctx).get("/faults/nodes", by=by)["items"]
-    shown(found, lambda groups: failure_table(groups, by), as_json)
+    shown(found, lambda groups: failure_table(groups, by))
 
 
 def failure_table(groups: Sequence[Mapping[str, Any]], by: str) -> Any:

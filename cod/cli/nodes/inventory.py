@@ -15,6 +15,7 @@ from cod.cli.record_fields import body_of, set_options
 from cod.cli.show import (
     client,
     confirm,
+    for_programs,
     print_json,
     print_result,
     print_table,
@@ -52,9 +53,7 @@ FORMATS = (
 @click.option("--serial", help="Serial number of the system.")
 @set_options(NodeView, new=True, without=("name",))
 @with_json
-def add(
-    ctx: click.Context, /, name: str, as_json: bool, macs: tuple[str, ...], **asked: Any
-) -> None:
+def add(ctx: click.Context, /, name: str, macs: tuple[str, ...], **asked: Any) -> None:
     """Add a machine before it boots. It is adopted at its first network boot, by a MAC or by its
     UUID, or by its serial number once it reports.
 
@@ -65,16 +64,14 @@ def add(
     """
     body = {"name": name, "macs": list(macs), **body_of(NodeView, asked)}
     value = client(ctx).post("/nodes", body)
-    print_result(
-        value, f"{name} is expected. Power it on to have it boot from the network.", as_json
-    )
+    print_result(value, f"{name} is expected. Power it on to have it boot from the network.")
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @yes_option
 @with_json
-def delete(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool) -> None:
+def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
     """Delete nodes that have never reported. Others are retired: `cod node retire`.
 
     \b
@@ -86,7 +83,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool)
     confirm(lambda: f"Delete {', '.join(found)}?", yes)
     for name in found:
         api.delete(path("nodes", name))
-    print_result({"deleted": found}, f"Deleted {', '.join(found)}.", as_json)
+    print_result({"deleted": found}, f"Deleted {', '.join(found)}.")
 
 
 @click.command("import")
@@ -100,7 +97,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool, as_json: bool)
 )
 @with_json
 def import_(
-    ctx: click.Context, format_: str, file: Path, dry_run: bool, account: str | None, as_json: bool
+    ctx: click.Context, format_: str, file: Path, dry_run: bool, account: str | None
 ) -> None:
     """Enter machines from a list, before or after they boot. A second import changes what changed.
 
@@ -126,7 +123,7 @@ def import_(
     entries = [{key: value for key, value in each.items() if value} for each in known]
     outcomes = _enter(ctx, entries, "/inventory/check" if dry_run else "/inventory")
     places = [machine.where for machine in machines]
-    if as_json:
+    if for_programs():
         replies = [{"where": place, **one} for place, one in zip(places, outcomes, strict=True)]
         print_json({"machines": replies, "not_taken": [asdict(one) for one in left]})
     else:
@@ -184,7 +181,7 @@ def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: boo
 @where_option
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @with_json
-def export(ctx: click.Context, names: tuple[str, ...], where: str, as_json: bool) -> None:
+def export(ctx: click.Context, names: tuple[str, ...], where: str) -> None:
     """Print nodes as a list that `cod node import csv` reads: all, or those that are named.
 
     \b
@@ -198,7 +195,7 @@ def export(ctx: click.Context, names: tuple[str, ...], where: str, as_json: bool
     meant = ChosenNodes(names, where)  # raises for a name that is empty, which would mean all
     asked = {"names": ",".join(meant.names), "where": meant.where}
     found = client(ctx).get("/inventory", **{key: text for key, text in asked.items() if text})
-    if as_json:
+    if for_programs():
         print_json(found["machines"])
         return
     machines = [KnownMachine(**each) for each in found["machines"]]

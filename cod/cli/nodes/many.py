@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from cod.cli.local_files import text_of
-from cod.cli.show import client, confirm, node_word, print_json, with_json, yes_option
+from cod.cli.show import client, confirm, for_programs, node_word, print_json, with_json, yes_option
 from cod.client import ApiError, Client
 from cod.quantity import counted
 
@@ -129,7 +129,6 @@ class Acting:
     nodes: ChosenNodes
     yes: bool
     dry_run: bool
-    as_json: bool
 
     def __call__(self, verb: str, ask: str = "", **body: Any) -> None:
         """Do what `body` says to each node that is meant, after a question where somebody can be
@@ -142,7 +141,7 @@ class Acting:
         body |= {"names": list(self.nodes.names), "where": self.nodes.where}
         if self.dry_run:
             items = api.post("/nodes/actions/check", body)["items"]
-            _print_outcomes(self.ctx, items, self.as_json, "would be ")
+            _print_outcomes(self.ctx, items, "would be ")
             return
 
         def question() -> str:
@@ -151,7 +150,7 @@ class Acting:
             return _question(items, verb, ask)
 
         confirm(question, self.yes)
-        _print_outcomes(self.ctx, api.post("/nodes/actions", body)["items"], self.as_json)
+        _print_outcomes(self.ctx, api.post("/nodes/actions", body)["items"])
 
 
 def acts(command: Callable[..., None]) -> Callable[..., None]:
@@ -165,10 +164,9 @@ def acts(command: Callable[..., None]) -> Callable[..., None]:
         nodes: ChosenNodes,
         yes: bool,
         dry_run: bool,
-        as_json: bool,
         **rest: Any,
     ) -> None:
-        command(Acting(ctx, nodes, yes, dry_run, as_json), *args, **rest)
+        command(Acting(ctx, nodes, yes, dry_run), *args, **rest)
 
     made = takes_nodes(with_json(run))
     for option in _ACTING:
@@ -198,21 +196,21 @@ def _question(items: list[Any], verb: str, ask: str) -> str:
     return f"{verb} {counted(len(doable), 'node')}: {first}{more}{refused}?{stops}"
 
 
-def _print_outcomes(ctx: click.Context, items: list[Any], as_json: bool, would: str = "") -> None:
+def _print_outcomes(ctx: click.Context, items: list[Any], would: str = "") -> None:
     """Print what became of each node, and fail where one was refused."""
     refused = [item for item in items if item["outcome"] == "refused"]
     if len(items) == 1 and refused and not would:
         [item] = refused
         raise ApiError(409, item["code"], item["about"])
-    if as_json:
+    if for_programs():
         print_json(items)
-    for item in () if as_json else items:
+    for item in () if for_programs() else items:
         if item["outcome"] == "done":
             stops = f", stops work of {item['stops']}" if would and item["stops"] else ""
             click.echo(f"{item['name']}: {would}{node_word(item['state'])}{stops}")
         else:
             click.echo(f"{item['name']}: {would}refused: {item['about']}", err=True)
-    if len(items) > 1 and not as_json:
+    if len(items) > 1 and not for_programs():
         done = len(items) - len(refused)
         click.echo(f"{counted(done, 'node')} {would}done, {len(refused)} {would}refused.", err=True)
     if refused:

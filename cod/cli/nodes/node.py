@@ -38,6 +38,7 @@ from cod.cli.show import (
     Moment,
     ago,
     client,
+    for_programs,
     machine_states,
     newest_option,
     node_word,
@@ -150,7 +151,7 @@ def progress(value: dict[str, Any] | None) -> str | None:
 @node.command()
 @takes_nodes
 @with_json
-def show(ctx: click.Context, nodes: ChosenNodes, as_json: bool) -> None:
+def show(ctx: click.Context, nodes: ChosenNodes) -> None:
     """Show nodes with their hardware, their bindings and their history. A node is named by its
     name, a MAC in any spelling, its serial number, UUID or host name.
 
@@ -161,7 +162,7 @@ def show(ctx: click.Context, nodes: ChosenNodes, as_json: bool) -> None:
     """
     api = client(ctx)
     values = [api.get(path("nodes", name)) for name in names_of(api, nodes)]
-    if as_json:
+    if for_programs():
         print_json(values[0] if nodes.lone else values)
         return
     for value in values:
@@ -215,7 +216,7 @@ def _show(value: Any) -> None:
             ("AT", "CONFLICT", "ABOUT"),
             [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
         )
-    shown(value["history"], history_table, False)
+    shown(value["history"], history_table)
 
 
 def _power(node: dict[str, Any]) -> str:
@@ -256,7 +257,7 @@ def _proposal(name: str, bmc: dict[str, Any]) -> str:
 @name_argument
 @newest_option(100)
 @with_table
-def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
+def history(ctx: click.Context, name: str, limit: int) -> None:
     """List a node's transitions, the newest last, and how its disks were erased.
 
     \b
@@ -266,7 +267,7 @@ def history(ctx: click.Context, name: str, limit: int, as_json: bool) -> None:
     """
     api = client(ctx)
     values = api.newest(path("nodes", name_of(api, name), "history"), limit)
-    shown(values, history_table, as_json)
+    shown(values, history_table)
 
 
 def history_table(values: list[Any]) -> Any:
@@ -379,13 +380,13 @@ def moved(acting: Acting, also: int | None) -> None:
         raise click.UsageError("--also is of one node, and has no --dry-run")
     api = client(acting.ctx)
     value = api.post(path("nodes", name_of(api, acting.nodes.lone), "moved"), {"also": also})
-    print_result([value], f"{value['name']}: {node_word(value['state'])}", acting.as_json)
+    print_result([value], f"{value['name']}: {node_word(value['state'])}")
 
 
 @node.command()
 @name_argument
 @with_table
-def places(ctx: click.Context, name: str, as_json: bool) -> None:
+def places(ctx: click.Context, name: str) -> None:
     """List where a node may boot, and where else its MAC was heard.
 
     \b
@@ -394,7 +395,7 @@ def places(ctx: click.Context, name: str, as_json: bool) -> None:
     """
     api = client(ctx)
     found = api.get(path("nodes", name_of(api, name), "places"))["items"]
-    if as_json:
+    if for_programs():
         print_json(found)
         return
     print_table(
@@ -464,9 +465,7 @@ def tag(acting: Acting, tags: list[str], remove: bool) -> None:
     help="Remove these marks. The disks are erased before another group gets the node.",
 )
 @with_json
-def keep(
-    ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool, as_json: bool
-) -> None:
+def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool) -> None:
     """Mark disks of a node as kept, or list the marks. Kept disks are never written nor erased.
 
     MARK is serial:SERIAL, path:/dev/NAME or model:PATTERN. Marks of the site file ([[keep]]) count
@@ -503,7 +502,6 @@ def keep(
             ("NODE", "MARKED KEEP", "DISKS KEPT"),
             [(name, ", ".join(v["keep"]), ", ".join(v["kept"]))],
         ),
-        as_json,
     )
 
 
@@ -525,7 +523,7 @@ def set_(acting: Acting, /, **asked: Any) -> None:
     if acting.nodes.lone and not acting.dry_run:
         api = client(acting.ctx)
         value = api.patch(path("nodes", name_of(api, acting.nodes.lone)), body)
-        shown(value, lambda value: node_table([value]), acting.as_json)
+        shown(value, lambda value: node_table([value]))
         return
     if "name" in body:
         raise click.UsageError("names of many nodes are given by `cod node rename`")

@@ -53,20 +53,20 @@ def list_(ctx: click.Context, show: Show) -> None:
 @switch.command()
 @click.argument("name")
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a switch and what it says of itself.
 
     \b
     Example:
       cod switch show leaf-3
     """
-    shown(client(ctx).get(path("switches", name)), _in_full, as_json)
+    shown(client(ctx).get(path("switches", name)), _in_full)
 
 
 @switch.command()
 @click.argument("name")
 @with_json
-def check(ctx: click.Context, name: str, as_json: bool) -> None:
+def check(ctx: click.Context, name: str) -> None:
     """Ask a switch whether it answers, and wait for that; exit code 1 when it does not.
 
     \b
@@ -84,7 +84,7 @@ def check(ctx: click.Context, name: str, as_json: bool) -> None:
         value = value | {
             "reason": f"no server asked it within {CHECK_FOR:.0f} s: is `cod serve` running?"
         }
-    shown(value, _in_full, as_json)
+    shown(value, _in_full)
     ctx.exit(1 if value["reason"] else 0)
 
 
@@ -136,9 +136,7 @@ def list_ports(ctx: click.Context, show: Show, switch: str | None, node: str | N
 @click.argument("port")
 @click.option("--mac", help="The NIC; without it the one that the node boots from.")
 @with_json
-def set_port(
-    ctx: click.Context, node: str, switch: str, port: str, mac: str | None, as_json: bool
-) -> None:
+def set_port(ctx: click.Context, node: str, switch: str, port: str, mac: str | None) -> None:
     """Enter which PORT of a SWITCH a NODE is on. The entry stays, whatever LLDP says.
 
     \b
@@ -148,13 +146,13 @@ def set_port(
     body = {"switch": switch, "port": port} | ({"mac": mac} if mac else {})
     api = client(ctx)
     value = api.call("PUT", path("nodes", name_of(api, node), "port"), body)["items"]
-    shown(value, port_table, as_json)
+    shown(value, port_table)
 
 
 @port.command()
 @click.argument("node")
 @with_json
-def unset(ctx: click.Context, node: str, as_json: bool) -> None:
+def unset(ctx: click.Context, node: str) -> None:
     """Forget which ports a node is on, until its next hardware report tells.
 
     \b
@@ -164,13 +162,13 @@ def unset(ctx: click.Context, node: str, as_json: bool) -> None:
     api = client(ctx)
     node = name_of(api, node)
     api.delete(path("nodes", node, "port"))
-    print_result({"node": node, "state": "forgotten"}, f"{node}: its ports are forgotten", as_json)
+    print_result({"node": node, "state": "forgotten"}, f"{node}: its ports are forgotten")
 
 
 @port.command()
 @click.argument("node")
 @with_json
-def retry(ctx: click.Context, node: str, as_json: bool) -> None:
+def retry(ctx: click.Context, node: str) -> None:
     """Try at once to change a node's ports that are pending or were given up; read the others
     again.
 
@@ -179,8 +177,4 @@ def retry(ctx: click.Context, node: str, as_json: bool) -> None:
       cod port retry node7
     """
     api = client(ctx)
-    shown(
-        api.post(path("nodes", name_of(api, node), "port", "retry"), {})["items"],
-        port_table,
-        as_json,
-    )
+    shown(api.post(path("nodes", name_of(api, node), "port", "retry"), {})["items"], port_table)

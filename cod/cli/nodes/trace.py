@@ -15,6 +15,7 @@ from cod.cli.nodes.many import ChosenNodes, names_of, takes_nodes
 from cod.cli.show import (
     Past,
     client,
+    for_programs,
     node_word,
     print_json,
     print_result,
@@ -57,13 +58,7 @@ Moves = Sequence[Mapping[str, Any]]
     help="Send the ways as traces to the collector there, with $OTEL_EXPORTER_OTLP_HEADERS.",
 )
 @with_table
-def trace(
-    ctx: click.Context,
-    nodes: ChosenNodes,
-    since: float,
-    otlp: str | None,
-    as_json: bool,
-) -> None:
+def trace(ctx: click.Context, nodes: ChosenNodes, since: float, otlp: str | None) -> None:
     """Show how long each step took that nodes went through, from one state in which they rest to
     the next: from free to in use, for instance. With --json as a trace (OTLP as JSON).
 
@@ -78,8 +73,8 @@ def trace(
         for name in names_of(api, nodes)
     )
     if otlp:
-        _send(otlp, found, as_json)
-    elif as_json:
+        _send(otlp, found)
+    elif for_programs():
         print_json(document((_resource(name), spans(own)) for name, own in found))
     else:
         print_rich(
@@ -90,7 +85,7 @@ def trace(
         )
 
 
-def _send(url: str, found: Iterable[tuple[str, list[Moves]]], as_json: bool) -> None:
+def _send(url: str, found: Iterable[tuple[str, list[Moves]]]) -> None:
     """Send the ways of each node by itself, so that none is too much for a collector."""
     headers = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     of, sent = 0, 0
@@ -106,7 +101,7 @@ def _send(url: str, found: Iterable[tuple[str, list[Moves]]], as_json: bool) -> 
             printable(f"{error} ({counted(sent, 'way')} sent before)")
         ) from None
     about = f"{counted(sent, 'way')} of {counted(of, 'node')} sent to {url}"
-    print_result({"nodes": of, "ways": sent}, about, as_json)
+    print_result({"nodes": of, "ways": sent}, about)
 
 
 def recent(moves: Iterable[Mapping[str, Any]], since: float) -> Moves:

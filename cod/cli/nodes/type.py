@@ -19,6 +19,7 @@ from cod.cli.record_fields import (
 )
 from cod.cli.show import (
     client,
+    for_programs,
     node_word,
     print_json,
     print_result,
@@ -92,7 +93,7 @@ def list_(ctx: click.Context, show: Show) -> None:
 @type_.command()
 @click.argument("name")
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a node type: its attributes, and its nodes.
 
     \b
@@ -100,7 +101,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
       cod type show gpu-node
     """
     value = client(ctx).get(path("types", name))
-    if as_json:
+    if for_programs():
         print_json(value)
         return
     details = facts(TypeView, value, ("name", "cost", "created_at"))
@@ -119,7 +120,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @set_options(TypeView)
 @with_json
 @with_dry_run
-def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
+def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
     """Change a node type's name, cost, power settings or watts.
 
     \b
@@ -129,18 +130,14 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     body = body_of(TypeView, asked)
     if not body:
         raise click.UsageError(f"say what to set: {options_named(TypeView)}")
-    shown(
-        client(ctx).patch(path("types", name), body),
-        lambda value: type_table([value]),
-        as_json,
-    )
+    shown(client(ctx).patch(path("types", name), body), lambda value: type_table([value]))
 
 
 @type_.command()
 @click.argument("name")
 @with_json
 @with_dry_run
-def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+def delete(ctx: click.Context, name: str) -> None:
     """Delete a node type without nodes.
 
     \b
@@ -148,12 +145,12 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod type delete type7
     """
     client(ctx).delete(path("types", name))
-    print_result(None, f"{name}: deleted", as_json)
+    print_result(None, f"{name}: deleted")
 
 
 @type_.command()
 @with_json
-def refresh(ctx: click.Context, as_json: bool) -> None:
+def refresh(ctx: click.Context) -> None:
     """Recompute the types of all nodes after a change of [types] in the site file.
 
     \b
@@ -168,5 +165,4 @@ def refresh(ctx: click.Context, as_json: bool) -> None:
     print_result(
         {"looked": looked, "changed": changed},
         f"{looked} nodes looked at, {changed} of another type now",
-        as_json,
     )

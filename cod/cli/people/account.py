@@ -14,6 +14,7 @@ from cod.cli.show import (
     PAST,
     SPAN,
     client,
+    for_programs,
     newest_option,
     password_option,
     print_json,
@@ -72,14 +73,14 @@ def _keys(values: list[Any]) -> Any:
 @key.command("list")
 @_of_user
 @with_table
-def list_keys(ctx: click.Context, user: str | None, as_json: bool) -> None:
+def list_keys(ctx: click.Context, user: str | None) -> None:
     """List your keys.
 
     \b
     Example:
       cod key list
     """
-    shown(client(ctx).get(_path(user))["items"], _keys, as_json)
+    shown(client(ctx).get(_path(user))["items"], _keys)
 
 
 @key.command("add")
@@ -90,14 +91,7 @@ def list_keys(ctx: click.Context, user: str | None, as_json: bool) -> None:
 )
 @_of_user
 @with_json
-def add_key(
-    ctx: click.Context,
-    file: Path,
-    name: str,
-    if_missing: bool,
-    user: str | None,
-    as_json: bool,
-) -> None:
+def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, user: str | None) -> None:
     """Add the public key in FILE to your keys, or to a user's.
 
     \b
@@ -108,14 +102,14 @@ def add_key(
     existing = api.get(_path(user))["items"] if if_missing else []
     same = [one for one in existing if one["key"] in line.split()]
     value = same[0] if same else api.post(_path(user), {"key": line, "name": name})
-    shown(value, lambda value: _keys([value]), as_json)
+    shown(value, lambda value: _keys([value]))
 
 
 @key.command("remove")
 @click.argument("number", type=int)
 @_of_user
 @with_json
-def remove_key(ctx: click.Context, number: int, user: str | None, as_json: bool) -> None:
+def remove_key(ctx: click.Context, number: int, user: str | None) -> None:
     """Remove a key. Running nodes keep the key until they are installed again.
 
     \b
@@ -123,7 +117,7 @@ def remove_key(ctx: click.Context, number: int, user: str | None, as_json: bool)
       cod key remove 3
     """
     client(ctx).delete(_path(user, number))
-    print_result({"id": number, "state": "removed"}, f"key {number}: removed", as_json)
+    print_result({"id": number, "state": "removed"}, f"key {number}: removed")
 
 
 # ---------------------------------------------------------------- sessions
@@ -141,7 +135,7 @@ def session() -> None:
 
 @session.command()
 @with_json
-def whoami(ctx: click.Context, as_json: bool) -> None:
+def whoami(ctx: click.Context) -> None:
     """Show your account as the server sees it.
 
     \b
@@ -152,9 +146,7 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
     groups = ", ".join(f"{each['group']} ({each['role']})" for each in value["groups"])
     rights = "administrator" if value["admin"] else groups or "no group"
     print_result(
-        value,
-        f"{value['name']}: {rights}" + ("" if value["writes"] else "; may only look"),
-        as_json,
+        value, f"{value['name']}: {rights}" + ("" if value["writes"] else "; may only look")
     )
 
 
@@ -176,9 +168,7 @@ def whoami(ctx: click.Context, as_json: bool) -> None:
 )
 @password_option()
 @with_json
-def start(
-    ctx: click.Context, name: str, token: str, expires: float, password: str, as_json: bool
-) -> None:
+def start(ctx: click.Context, name: str, token: str, expires: float, password: str) -> None:
     """Sign in with name and password, and print a token for $COD_TOKEN.
 
     \b
@@ -194,12 +184,12 @@ def start(
             raise
         # a second terminal, or the day after: the earlier token stays
         value = api.sign_in(token=time.strftime(f"{token}-%Y%m%d-%H%M%S"), **wanted)
-    print_result(value, value["token"], as_json)
+    print_result(value, value["token"])
 
 
 @session.command("list")
 @with_table
-def list_sessions(ctx: click.Context, as_json: bool) -> None:
+def list_sessions(ctx: click.Context) -> None:
     """List your browser sessions.
 
     \b
@@ -217,7 +207,6 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
             ("LAST SEEN", lambda v: when(v["last_seen"])),
             ("UNTIL", lambda v: when(v["expires_at"])),
         ),
-        as_json,
     )
 
 
@@ -225,7 +214,7 @@ def list_sessions(ctx: click.Context, as_json: bool) -> None:
 @click.argument("number", type=int, required=False)
 @click.option("--all", "every", is_flag=True, help="End all sessions.")
 @with_json
-def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> None:
+def end(ctx: click.Context, number: int | None, every: bool) -> None:
     """End a browser session, or all.
 
     \b
@@ -236,9 +225,9 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
         raise click.UsageError("say which session, or --all")
     if every:
         value = client(ctx).delete("/me/sessions")
-        return print_result(value, f"signed out of {counted(value['ended'], 'browser')}", as_json)
+        return print_result(value, f"signed out of {counted(value['ended'], 'browser')}")
     client(ctx).delete(path("me", "sessions", number or 0))
-    return print_result({"id": number, "state": "ended"}, f"session {number}: ended", as_json)
+    return print_result({"id": number, "state": "ended"}, f"session {number}: ended")
 
 
 # ---------------------------------------------------------------- the audit
@@ -255,7 +244,7 @@ def end(ctx: click.Context, number: int | None, every: bool, as_json: bool) -> N
 @click.option("--until", type=PAST, metavar="TIME", help="Only changes before then.")
 @newest_option(50)
 @with_table
-def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: Any) -> None:
+def audit(ctx: click.Context, /, limit: int, **filters: Any) -> None:
     """Show changes, the newest last: those of groups that you own; for administrators, all.
 
     \b
@@ -266,7 +255,7 @@ def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: Any) -> N
     if ctx.invoked_subcommand is not None:
         return None
     values = client(ctx).newest("/audit", limit, **filters)
-    if as_json:
+    if for_programs():
         return print_json(values[::-1])
     return shown(
         values,
@@ -280,7 +269,6 @@ def audit(ctx: click.Context, /, limit: int, as_json: bool, **filters: Any) -> N
             ("GROUP", "group"),
             ("CHANGE", _change),
         ),
-        False,
     )
 
 

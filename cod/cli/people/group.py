@@ -14,6 +14,7 @@ from cod.cli.scheduler.shares import preview_table, share_table
 from cod.cli.show import (
     client,
     created,
+    for_programs,
     if_missing_option,
     newest_option,
     print_json,
@@ -56,14 +57,14 @@ def list_(ctx: click.Context, show: Show) -> None:
 @group.command()
 @click.argument("name")
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a group.
 
     \b
     Example:
       cod group show physics
     """
-    shown(client(ctx).get(path("groups", name)), _one, as_json)
+    shown(client(ctx).get(path("groups", name)), _one)
 
 
 @group.command()
@@ -71,7 +72,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @set_options(Group, new=True)
 @if_missing_option
 @with_json
-def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **asked: Any) -> None:
+def create(ctx: click.Context, /, name: str, if_missing: bool, **asked: Any) -> None:
     """Create a group. Users whom the site's rule lets create groups are the owners of theirs; the
     site sets priority, longest lease, quotas and GID.
 
@@ -82,7 +83,6 @@ def create(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **
     shown(
         created(client(ctx), "groups", name, {"name": name, **body_of(Group, asked)}, if_missing),
         _one,
-        as_json,
     )
 
 
@@ -173,7 +173,6 @@ def set_(
     ctx: click.Context,
     /,
     name: str,
-    as_json: bool,
     shares: tuple[str, ...],
     guarantee: tuple[str, ...],
     limits: tuple[str, ...],
@@ -224,19 +223,19 @@ def set_(
     if preview:
         asked_days = {} if days is None else {"days": days}
         value = client(ctx).post(path("shares", name, "preview"), entitled | asked_days)
-        shown(value, preview_table, as_json)
+        shown(value, preview_table)
     elif entitled:
         value = client(ctx).patch(path("shares", name), entitled)
-        shown(value, lambda one: share_table([one]), as_json)
+        shown(value, lambda one: share_table([one]))
     else:
-        shown(client(ctx).patch(path("groups", name), body), _one, as_json)
+        shown(client(ctx).patch(path("groups", name), body), _one)
 
 
 @group.command()
 @click.argument("name")
 @with_json
 @with_dry_run
-def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+def delete(ctx: click.Context, name: str) -> None:
     """Delete a group that has no running vclusters, images, templates or uploads. Its owners can
     delete a group that a user created, from a day after that on.
 
@@ -245,7 +244,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod group delete physics
     """
     client(ctx).delete(path("groups", name))
-    print_result({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+    print_result({"name": name, "state": "deleted"}, f"{name}: deleted")
 
 
 @group.command("webhook-secret")
@@ -254,7 +253,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
     "--new", is_flag=True, help="Create a new secret first; later deliveries are signed with it."
 )
 @with_json
-def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> None:
+def webhook_secret(ctx: click.Context, name: str, new: bool) -> None:
     """Print the secret that signs the group's webhook (docs/notices).
 
     \b
@@ -263,7 +262,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
     """
     where = path("groups", name, "webhook-secret")
     value = client(ctx).post(where) if new else client(ctx).get(where)
-    if as_json:
+    if for_programs():
         print_json(value)
     else:
         click.echo(value["secret"])
@@ -276,7 +275,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool, as_json: bool) -> N
 )
 @newest_option(100)
 @with_table
-def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_json: bool) -> None:
+def deliveries(ctx: click.Context, name: str, state: str | None, limit: int) -> None:
     """List a group's newest deliveries by webhook and mail, oldest first.
 
     \b
@@ -284,7 +283,7 @@ def deliveries(ctx: click.Context, name: str, state: str | None, limit: int, as_
       cod group deliveries physics --state "given up"
     """
     values = client(ctx).newest(path("groups", name, "deliveries"), limit, state=state)
-    shown(values, delivery_table, as_json)
+    shown(values, delivery_table)
 
 
 def delivery_table(values: list[Any]) -> Any:
@@ -308,7 +307,7 @@ def delivery_table(values: list[Any]) -> Any:
 @click.argument("name")
 @click.argument("number", metavar="ID", type=click.IntRange(1))
 @with_json
-def resend(ctx: click.Context, name: str, number: int, as_json: bool) -> None:
+def resend(ctx: click.Context, name: str, number: int) -> None:
     """Repeat a delivery, to the group's present webhook or addresses.
 
     \b
@@ -316,7 +315,7 @@ def resend(ctx: click.Context, name: str, number: int, as_json: bool) -> None:
       cod group resend physics 4711
     """
     value = client(ctx).post(path("groups", name, "deliveries", number, "resend"))
-    shown(value, lambda one: delivery_table([one]), as_json)
+    shown(value, lambda one: delivery_table([one]))
 
 
 group.add_command(invite, "invite")

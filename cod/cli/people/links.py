@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from cod.cli.show import print_json, when
+from cod.cli.show import for_programs, print_json, when
 
 
-def print_link(value: Any, flag_json: bool) -> None:
+def print_link(value: Any) -> None:
     """A link that was just made, and where it went."""
-    if flag_json:
+    if for_programs():
         print_json(value)
         return
     click.echo(value["link"])

@@ -47,7 +47,7 @@ OF_ONE = ("node", "vcluster", "notice")  # nouns that have a page for each
     "--expires", type=SPAN, default="7d", show_default=True, help="Life of the token: 8h, 90d."
 )
 @with_json
-def login(ctx: click.Context, url: str, name: str | None, expires: float, as_json: bool) -> None:
+def login(ctx: click.Context, url: str, name: str | None, expires: float) -> None:
     """Log in at the server URL, for all commands that follow. The password is asked for, or read
     from a pipe; a token that you have already ($COD_TOKEN) is kept as it is.
 
@@ -80,12 +80,12 @@ def login(ctx: click.Context, url: str, name: str | None, expires: float, as_jso
     keep_login(Login(server, token, title, ca_file, pin))
     value = {"server": server, "name": me["name"], "file": str(login_file()), "until": until}
     ends = "" if until is None else f" until {when(until)}"
-    print_result(value, f"{(me['user'] or me)['name']} is logged in at {server}{ends}", as_json)
+    print_result(value, f"{(me['user'] or me)['name']} is logged in at {server}{ends}")
 
 
 @click.command()
 @with_json
-def logout(ctx: click.Context, as_json: bool) -> None:
+def logout(ctx: click.Context) -> None:
     """Forget the login, and revoke its token.
 
     \b
@@ -94,7 +94,7 @@ def logout(ctx: click.Context, as_json: bool) -> None:
     """
     revoked = _revoke(_before())
     forget_login()
-    print_result({"revoked": revoked}, "logged out" + ("; the token is revoked" * revoked), as_json)
+    print_result({"revoked": revoked}, "logged out" + ("; the token is revoked" * revoked))
 
 
 def _before() -> Login | None:
@@ -139,7 +139,7 @@ def _checked(url: str) -> str:
 @click.argument("thing", required=False)
 @click.argument("name", required=False)
 @with_json
-def open_(ctx: click.Context, thing: str | None, name: str | None, as_json: bool) -> None:
+def open_(ctx: click.Context, thing: str | None, name: str | None) -> None:
     """Open the portal in a browser, or print the address where there is none.
 
     THING is a cluster or a node, or the kind of the page: nodes, requests, calendar; with NAME, one
@@ -156,7 +156,7 @@ def open_(ctx: click.Context, thing: str | None, name: str | None, as_json: bool
         raise click.UsageError("name the server as browsers reach it: cod --server https://… open")
     url = api.server + _page(api, thing, name)
     browser = _has_browser() and webbrowser.open(url)
-    print_result({"url": url, "opened": browser}, url, as_json)
+    print_result({"url": url, "opened": browser}, url)
 
 
 def _page(api: Client, thing: str | None, name: str | None) -> str:

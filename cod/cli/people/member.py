@@ -11,6 +11,7 @@ from cod.cli.people.links import print_link
 from cod.cli.show import (
     SPAN,
     client,
+    for_programs,
     password_option,
     print_result,
     shown,
@@ -58,14 +59,14 @@ def _members(values: list[Any]) -> Any:
 @member.command("list")
 @click.argument("group")
 @with_table
-def list_(ctx: click.Context, group: str, as_json: bool) -> None:
+def list_(ctx: click.Context, group: str) -> None:
     """List the members of a group.
 
     \b
     Example:
       cod member list physics
     """
-    shown(client(ctx).get(path("groups", group, "members"))["items"], _members, as_json)
+    shown(client(ctx).get(path("groups", group, "members"))["items"], _members)
 
 
 @member.command("set")
@@ -98,7 +99,6 @@ def set_(
     rights: tuple[str, ...],
     shares: float | None,
     force: bool,
-    as_json: bool,
 ) -> None:
     """Set a member's role: owner, member or viewer, and single rights beside it. Invite other
     people with `cod invite group`; administrators can add any user.
@@ -115,7 +115,7 @@ def set_(
     if shares is not None:
         body["shares"] = shares
     value = client(ctx).call("PUT", path("groups", group, "members", user), body)
-    shown(value, lambda one: _members([one]), as_json)
+    shown(value, lambda one: _members([one]))
 
 
 @member.command()
@@ -123,7 +123,7 @@ def set_(
 @click.argument("user")
 @with_json
 @with_dry_run
-def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
+def remove(ctx: click.Context, group: str, user: str) -> None:
     """Remove a person from a group. New logins to its nodes end within a minute; the command names
     the nodes on which sessions may still be open. Nodes without SSSD keep that person's SSH keys
     until they are installed again.
@@ -138,14 +138,14 @@ def remove(ctx: click.Context, group: str, user: str, as_json: bool) -> None:
         if value["nodes"]
         else ""
     )
-    print_result({**value, "state": "removed"}, f"{user}: not in {group} any more{still}", as_json)
+    print_result({**value, "state": "removed"}, f"{user}: not in {group} any more{still}")
 
 
 @member.command()
 @click.argument("group")
 @click.option("--lines", is_flag=True, help="Print lines of an authorized_keys file only.")
 @with_table
-def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
+def keys(ctx: click.Context, group: str, lines: bool) -> None:
     """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time
     when it was installed; the last two examples update a node that runs.
 
@@ -155,7 +155,7 @@ def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
       cod member keys physics --lines >keys
       ssh root@n1.farm.cod.example.org 'cat >~/.ssh/authorized_keys' <keys
     """
-    if lines and not as_json:
+    if lines and not for_programs():
         for value in client(ctx).get(path("groups", group, "keys"))["items"]:
             click.echo(value["line"])
         return
@@ -165,7 +165,6 @@ def keys(ctx: click.Context, group: str, lines: bool, as_json: bool) -> None:
             ("USER", "KEY", "ALGORITHM", "FINGERPRINT"),
             [(v["user"], v["name"], v["algorithm"], v["fingerprint"]) for v in values],
         ),
-        as_json,
     )
 
 
@@ -190,13 +189,7 @@ def invite() -> None:
 @_MAIL
 @with_json
 def group(
-    ctx: click.Context,
-    name: str,
-    role: str,
-    email: str,
-    expires: float | None,
-    mail: bool,
-    as_json: bool,
+    ctx: click.Context, name: str, role: str, email: str, expires: float | None, mail: bool
 ) -> None:
     """Invite a person into a group.
 
@@ -205,7 +198,7 @@ def group(
       cod invite group physics --role viewer --expires 3d
     """
     body = {"role": role, "email": email, "lifetime": expires, "mail": mail}
-    print_link(client(ctx).post(path("groups", name, "invitations"), body), as_json)
+    print_link(client(ctx).post(path("groups", name, "invitations"), body))
 
 
 @invite.command()
@@ -213,7 +206,7 @@ def group(
 @_EXPIRES
 @_MAIL
 @with_json
-def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_json: bool) -> None:
+def site(ctx: click.Context, email: str, expires: float | None, mail: bool) -> None:
     """Invite a person to the site, without a group.
 
     \b
@@ -221,14 +214,13 @@ def site(ctx: click.Context, email: str, expires: float | None, mail: bool, as_j
       cod invite site --email bob@example.org --mail
     """
     print_link(
-        client(ctx).post("/invitations", {"email": email, "lifetime": expires, "mail": mail}),
-        as_json,
+        client(ctx).post("/invitations", {"email": email, "lifetime": expires, "mail": mail})
     )
 
 
 @invite.command("list")
 @with_table
-def list_links(ctx: click.Context, as_json: bool) -> None:
+def list_links(ctx: click.Context) -> None:
     """List valid links. Their secrets are not stored.
 
     \b
@@ -247,14 +239,13 @@ def list_links(ctx: click.Context, as_json: bool) -> None:
             ("BY", "invited_by"),
             ("UNTIL", lambda v: when(v["expires_at"])),
         ),
-        as_json,
     )
 
 
 @invite.command()
 @click.argument("number", type=int)
 @with_json
-def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
+def revoke(ctx: click.Context, number: int) -> None:
     """Revoke a link.
 
     \b
@@ -262,7 +253,7 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
       cod invite revoke 17
     """
     client(ctx).delete(path("invitations", number))
-    print_result({"id": number, "state": "revoked"}, f"link {number}: revoked", as_json)
+    print_result({"id": number, "state": "revoked"}, f"link {number}: revoked")
 
 
 @invite.command()
@@ -271,9 +262,7 @@ def revoke(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.option("--full-name", default="", help="Your full name.")
 @password_option(new=True)
 @with_json
-def accept(
-    ctx: click.Context, link: str, name: str, full_name: str, password: str, as_json: bool
-) -> None:
+def accept(ctx: click.Context, link: str, name: str, full_name: str, password: str) -> None:
     """Use a link: create the account, or set the new password.
 
     \b
@@ -287,4 +276,4 @@ def accept(
         "password": password,
     }
     value = client(ctx).post("/invitations/accept", body)
-    print_result(value, f"{value['user']}: you can sign in now", as_json)
+    print_result(value, f"{value['user']}: you can sign in now")

@@ -71,14 +71,14 @@ def list_(ctx: click.Context, show: Show, search: str | None) -> None:
 @user.command()
 @click.argument("name")
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a user and their groups.
 
     \b
     Example:
       cod user show ann
     """
-    shown(client(ctx).get(path("users", name)), _one, as_json)
+    shown(client(ctx).get(path("users", name)), _one)
 
 
 @user.command()
@@ -90,7 +90,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.option("--uid", type=int, help="Number on nodes. [default: the next of the site's range]")
 @if_missing_option
 @with_json
-def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **fields: Any) -> None:
+def add(ctx: click.Context, /, name: str, if_missing: bool, **fields: Any) -> None:
     """Create a user, and print the link for setting a password. On the server itself the command
     needs no token, so it creates a site's first administrator.
 
@@ -100,9 +100,9 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **fie
     """
     value = created(client(ctx), "users", name, {"name": name, **fields}, if_missing)
     if "link" in value:
-        print_link(value, as_json)
+        print_link(value)
     else:
-        shown(value, _one, as_json)
+        shown(value, _one)
 
 
 @user.command("set")
@@ -110,7 +110,7 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, as_json: bool, **fie
 @set_options(User)
 @with_json
 @with_dry_run
-def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
+def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
     """Change a user.
 
     \b
@@ -120,7 +120,7 @@ def set_(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
     body = body_of(User, asked)
     if not body:
         raise click.UsageError(f"say what to set: {options_named(User)}")
-    shown(client(ctx).patch(path("users", name), body), _one, as_json)
+    shown(client(ctx).patch(path("users", name), body), _one)
 
 
 def _synced(value: Any) -> Any:
@@ -143,7 +143,7 @@ def _synced(value: Any) -> Any:
     "--trust", is_flag=True, help="Believe the directory even where many lose rights at once."
 )
 @with_json
-def sync(ctx: click.Context, names: tuple[str, ...], trust: bool, as_json: bool) -> None:
+def sync(ctx: click.Context, names: tuple[str, ...], trust: bool) -> None:
     """Compare the users with the site's LDAP directory now: who has left it, roles that its groups
     give, keys. People of those groups become users before they sign in, and so do people called
     NAMES.
@@ -153,14 +153,14 @@ def sync(ctx: click.Context, names: tuple[str, ...], trust: bool, as_json: bool)
       cod user sync bob carol
     """
     value = client(ctx).post("/users/sync", {"names": list(names), "trust": trust})
-    shown(value, _synced, as_json)
+    shown(value, _synced)
 
 
 @user.command()
 @click.argument("name")
 @with_json
 @with_dry_run
-def disable(ctx: click.Context, name: str, as_json: bool) -> None:
+def disable(ctx: click.Context, name: str) -> None:
     """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user
     enable`.
 
@@ -168,28 +168,28 @@ def disable(ctx: click.Context, name: str, as_json: bool) -> None:
     Example:
       cod user disable ann
     """
-    shown(client(ctx).patch(path("users", name), {"disabled": True}), _one, as_json)
+    shown(client(ctx).patch(path("users", name), {"disabled": True}), _one)
 
 
 @user.command()
 @click.argument("name")
 @with_json
 @with_dry_run
-def enable(ctx: click.Context, name: str, as_json: bool) -> None:
+def enable(ctx: click.Context, name: str) -> None:
     """Enable a user that was disabled.
 
     \b
     Example:
       cod user enable ann
     """
-    shown(client(ctx).patch(path("users", name), {"disabled": False}), _one, as_json)
+    shown(client(ctx).patch(path("users", name), {"disabled": False}), _one)
 
 
 @user.command()
 @click.argument("name")
 @with_json
 @with_dry_run
-def delete(ctx: click.Context, name: str, as_json: bool) -> None:
+def delete(ctx: click.Context, name: str) -> None:
     """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and
     histories keep the name. To bar a person for a while, use `cod user disable`.
 
@@ -198,7 +198,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
       cod user delete ann
     """
     client(ctx).delete(path("users", name))
-    print_result({"name": name, "state": "deleted"}, f"{name}: deleted", as_json)
+    print_result({"name": name, "state": "deleted"}, f"{name}: deleted")
 
 
 @user.command("password-link")
@@ -211,9 +211,7 @@ def delete(ctx: click.Context, name: str, as_json: bool) -> None:
 )
 @click.option("--mail", is_flag=True, help="Send the link to the user's address.")
 @with_json
-def password_link(
-    ctx: click.Context, name: str, expires: float | None, mail: bool, as_json: bool
-) -> None:
+def password_link(ctx: click.Context, name: str, expires: float | None, mail: bool) -> None:
     """Create a link for setting a new password. Earlier links stop working.
 
     \b
@@ -221,15 +219,14 @@ def password_link(
       cod user password-link ann --mail
     """
     print_link(
-        client(ctx).post(path("users", name, "password-link"), {"lifetime": expires, "mail": mail}),
-        as_json,
+        client(ctx).post(path("users", name, "password-link"), {"lifetime": expires, "mail": mail})
     )
 
 
 @user.command("sign-out")
 @click.argument("name")
 @with_json
-def sign_out(ctx: click.Context, name: str, as_json: bool) -> None:
+def sign_out(ctx: click.Context, name: str) -> None:
     """End all browser sessions of a user.
 
     \b
@@ -237,7 +234,7 @@ def sign_out(ctx: click.Context, name: str, as_json: bool) -> None:
       cod user sign-out ann
     """
     value = client(ctx).delete(path("users", name, "sessions"))
-    print_result(value, f"{name}: signed out of {value['ended']} browsers", as_json)
+    print_result(value, f"{name}: signed out of {value['ended']} browsers")
 
 
 user.add_command(invite, "invite")

@@ -30,7 +30,7 @@ KINDS = {
     help="Length of the calendar from now on.",
 )
 @with_table
-def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
+def calendar(ctx: click.Context, ahead: float) -> None:
     """Show the vclusters that hold nodes, until when, and the nodes that come: reservations in
     advance and moves; and maintenance.
 
@@ -41,7 +41,7 @@ def calendar(ctx: click.Context, ahead: float, as_json: bool) -> None:
       cod calendar --ahead 30d
     """
     now = time.time()
-    shown(client(ctx).get("/calendar", **{"from": now, "to": now + ahead}), bars, as_json)
+    shown(client(ctx).get("/calendar", **{"from": now, "to": now + ahead}), bars)
 
 
 def bars(found: Mapping[str, Any]) -> Any:

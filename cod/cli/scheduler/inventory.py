@@ -15,9 +15,7 @@ from cod.client import Client
 @click.option("--host", metavar="HOST", help="The variables of one host.")
 @click.option("--vcluster", "only", metavar="NAME", help="Only the nodes of this virtual cluster.")
 @with_json
-def inventory(
-    ctx: click.Context, whole: bool, host: str | None, only: str | None, as_json: bool
-) -> None:
+def inventory(ctx: click.Context, whole: bool, host: str | None, only: str | None) -> None:
     """Print the nodes of virtual clusters as a dynamic inventory of Ansible: a group for each
     virtual cluster, and one for each of COD's groups with its virtual clusters in it.
 

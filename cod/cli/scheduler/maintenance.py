@@ -115,7 +115,7 @@ def effect(one: Any) -> str:
 @maintenance.command("list")
 @watching
 @with_table
-def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
+def list_(ctx: click.Context, watch: bool) -> None:
     """List maintenance that is to come, that runs, and that of the last 30 days.
 
     \b
@@ -123,20 +123,20 @@ def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
       cod maintenance list
     """
     api = client(ctx)
-    watched(lambda: api.get("/maintenance")["items"], window_table, as_json, watch)
+    watched(lambda: api.get("/maintenance")["items"], window_table, watch)
 
 
 @maintenance.command()
 @click.argument("id", type=int)
 @with_json
-def show(ctx: click.Context, id: int, as_json: bool) -> None:
+def show(ctx: click.Context, id: int) -> None:
     """Show maintenance: whose nodes it takes, and when nobody holds them.
 
     \b
     Example:
       cod maintenance show 3
     """
-    shown(client(ctx).get(path("maintenance", str(id))), window_in_full, as_json)
+    shown(client(ctx).get(path("maintenance", str(id))), window_in_full)
 
 
 @maintenance.command()
@@ -181,7 +181,6 @@ def _make(
     stay_out: bool,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
     drain: bool = False,
 ) -> None:
     """Plan a window, after a question that says what it takes."""
@@ -198,11 +197,11 @@ def _make(
     }
     api = client(ctx)
     if dry_run:
-        shown(api.post("/maintenance/check", body), _checked, as_json)
+        shown(api.post("/maintenance/check", body), _checked)
         return
     verb = "Drain" if drain else "Plan maintenance of"
     confirm(lambda: f"{verb} these nodes? {effect(api.post('/maintenance/check', body))}", yes)
-    shown(api.post("/maintenance", body), window_in_full, as_json)
+    shown(api.post("/maintenance", body), window_in_full)
 
 
 def _checked(one: Any) -> Any:
@@ -217,12 +216,7 @@ def _checked(one: Any) -> Any:
 @with_json
 @with_dry_run
 def set_(
-    ctx: click.Context,
-    id: int,
-    begins_at: float | None,
-    ends_at: float | None,
-    reason: str | None,
-    as_json: bool,
+    ctx: click.Context, id: int, begins_at: float | None, ends_at: float | None, reason: str | None
 ) -> None:
     """Move maintenance, or change its reason. Owners whose nodes are taken are told.
 
@@ -235,7 +229,7 @@ def set_(
     if not body:
         raise click.UsageError("say what to change: --from, --until or --reason")
     value = client(ctx).patch(path("maintenance", str(id)), body)
-    shown(value, window_in_full, as_json)
+    shown(value, window_in_full)
 
 
 @maintenance.command()
@@ -243,7 +237,7 @@ def set_(
 @yes_option
 @with_json
 @with_dry_run
-def end(ctx: click.Context, id: int, yes: bool, as_json: bool) -> None:
+def end(ctx: click.Context, id: int, yes: bool) -> None:
     """Cancel maintenance that has not begun, or end it now: nodes come back.
 
     \b
@@ -253,4 +247,4 @@ def end(ctx: click.Context, id: int, yes: bool, as_json: bool) -> None:
     confirm(lambda: f"End maintenance {id}?", yes)
     value = client(ctx).delete(path("maintenance", str(id)))
     what = "cancelled" if value["state"] == "cancelled" else "ended; its nodes come back"
-    print_result(value, f"{id}: {what}", as_json)
+    print_result(value, f"{id}: {what}")

@@ -49,7 +49,6 @@ def move(
     within: float | None,
     types: tuple[str, ...],
     key: str | None,
-    as_json: bool,
 ) -> None:
     """Move nodes from SOURCE to TARGET. They are reserved for TARGET, drained in SOURCE, taken when
     they are released or at the deadline, erased, and installed with TARGET's template. `cod request
@@ -61,9 +60,7 @@ def move(
     """
     body = {"to": target, "nodes": nodes, "within": within, "types": list(types)}
     shown(
-        client(ctx).post(path("vclusters", source, "moves"), body, key),
-        lambda v: move_table([v]),
-        as_json,
+        client(ctx).post(path("vclusters", source, "moves"), body, key), lambda v: move_table([v])
     )
 
 
@@ -73,9 +70,7 @@ def move(
 @newest_option(1000)
 @watching
 @with_table
-def moves(
-    ctx: click.Context, target: str | None, ended: bool, limit: int, as_json: bool, watch: bool
-) -> None:
+def moves(ctx: click.Context, target: str | None, ended: bool, limit: int, watch: bool) -> None:
     """List moves of nodes between vclusters, oldest first. HELD nodes are still in the source.
 
     \b
@@ -88,7 +83,6 @@ def moves(
             "/requests", limit, kind="move", vcluster=target, state=None if ended else "pending"
         ),
         move_table,
-        as_json,
         watch,
     )
 

@@ -46,14 +46,14 @@ def _names(values: list[Any]) -> Any:
 @name.command("list")
 @vcluster_option
 @with_table
-def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
+def list_(ctx: click.Context, vcluster: str) -> None:
     """List the names of a vcluster.
 
     \b
     Example:
       cod name list --vcluster web
     """
-    shown(client(ctx).get(path("vclusters", vcluster, "names"))["items"], _names, as_json)
+    shown(client(ctx).get(path("vclusters", vcluster, "names"))["items"], _names)
 
 
 @name.command()
@@ -61,7 +61,7 @@ def list_(ctx: click.Context, vcluster: str, as_json: bool) -> None:
 @click.argument("target")
 @vcluster_option
 @with_json
-def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: bool) -> None:
+def add(ctx: click.Context, label: str, target: str, vcluster: str) -> None:
     """Add a name that leads to TARGET, or point it at another TARGET: a node's host name, another
     name of the vcluster, or, where the site allows that, a full name elsewhere.
 
@@ -70,7 +70,7 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: boo
       cod name add www n3 --vcluster web
     """
     value = client(ctx).call("PUT", path("vclusters", vcluster, "names", label), {"target": target})
-    shown(value, lambda one: _names([one]), as_json)
+    shown(value, lambda one: _names([one]))
 
 
 @name.command()
@@ -78,7 +78,7 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str, as_json: boo
 @vcluster_option
 @with_json
 @with_dry_run
-def remove(ctx: click.Context, label: str, vcluster: str, as_json: bool) -> None:
+def remove(ctx: click.Context, label: str, vcluster: str) -> None:
     """Remove a name.
 
     \b
@@ -89,5 +89,4 @@ def remove(ctx: click.Context, label: str, vcluster: str, as_json: bool) -> None
     print_result(
         {"vcluster": vcluster, "name": label, "state": "removed"},
         f"{label}: removed from {vcluster}",
-        as_json,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cod.cli.show import client, print_json, with_json
+from cod.cli.show import client, for_programs, print_json, with_json
 from cod.client import path
 from cod.quantity import counted
 
@@ -23,7 +23,7 @@ from cod.quantity import counted
     help="Where the files go: a new or empty directory, or one that this command has written to.",
 )
 @with_json
-def nis(ctx: click.Context, name: str, folder: Path, as_json: bool) -> None:
+def nis(ctx: click.Context, name: str, folder: Path) -> None:
     """Write the accounts of the nodes as source files of NIS maps.
 
     DIR/maps/ holds a file for each map, the input of makedbm. DIR/domain holds the name of the NIS
@@ -53,7 +53,7 @@ def nis(ctx: click.Context, name: str, folder: Path, as_json: bool) -> None:
             written.replace(folder / file)
     except OSError as error:
         raise click.ClickException(f"{folder} cannot be written: {error.strerror}") from None
-    if as_json:
+    if for_programs():
         print_json(value)
     else:
         people = len(value["maps"]["passwd.byname"])

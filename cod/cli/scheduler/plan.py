@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, print_json, print_rich, print_table, table_of, when, with_table
+from cod.cli.show import (
+    client,
+    for_programs,
+    print_json,
+    print_rich,
+    print_table,
+    table_of,
+    when,
+    with_table,
+)
 
 COLORS = {
     "grant": "green",
@@ -29,7 +38,7 @@ COLORS = {
 @click.command()
 @click.option("--waits/--no-waits", default=True, help="List requests that would still wait.")
 @with_table
-def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
+def plan(ctx: click.Context, waits: bool) -> None:
     """Show what the resource manager would do in its next pass, without doing it.
 
     \b
@@ -40,7 +49,7 @@ def plan(ctx: click.Context, waits: bool, as_json: bool) -> None:
     value = client(ctx).get("/plan")
     if not waits:
         value["items"] = [each for each in value["items"] if each["kind"] != "wait"]
-    if as_json:
+    if for_programs():
         print_json(value)
     elif value["items"]:
         print_rich(plan_table(value["items"]))

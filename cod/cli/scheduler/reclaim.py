@@ -74,7 +74,6 @@ def list_(
     vcluster: str | None,
     state: str | None,
     limit: int,
-    as_json: bool,
     watch: bool,
 ) -> None:
     """List the newest reclaims, oldest first.
@@ -87,7 +86,6 @@ def list_(
     watched(
         lambda: api.newest("/reclaims", limit, vcluster=vcluster, state=state),
         reclaim_table,
-        as_json,
         watch,
     )
 
@@ -95,14 +93,14 @@ def list_(
 @reclaim.command()
 @number_argument
 @with_table
-def show(ctx: click.Context, number: int, as_json: bool) -> None:
+def show(ctx: click.Context, number: int) -> None:
     """Show a reclaim, and the nodes that were chosen for it.
 
     \b
     Example:
       cod reclaim show 3
     """
-    shown(client(ctx).get(path("reclaims", number)), lambda v: reclaim_table([v]), as_json)
+    shown(client(ctx).get(path("reclaims", number)), lambda v: reclaim_table([v]))
 
 
 @reclaim.command()
@@ -110,7 +108,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @with_json
 @with_dry_run
-def answer(ctx: click.Context, number: int, nodes: tuple[str, ...], as_json: bool) -> None:
+def answer(ctx: click.Context, number: int, nodes: tuple[str, ...]) -> None:
     """Release these nodes in place of the chosen ones. Their disks are erased.
 
     \b
@@ -118,4 +116,4 @@ def answer(ctx: click.Context, number: int, nodes: tuple[str, ...], as_json: boo
       cod reclaim answer 3 n7 n8
     """
     value = client(ctx).post(path("reclaims", number, "answer"), {"nodes": list(nodes)})
-    shown(value, lambda v: reclaim_table([v]), as_json)
+    shown(value, lambda v: reclaim_table([v]))

@@ -109,7 +109,7 @@ def series_in_full(value: Any) -> Any:
 @series.command("list")
 @watching
 @with_table
-def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
+def list_(ctx: click.Context, watch: bool) -> None:
     """List series.
 
     \b
@@ -117,20 +117,20 @@ def list_(ctx: click.Context, as_json: bool, watch: bool) -> None:
       cod series list
     """
     api = client(ctx)
-    watched(lambda: api.every("/series"), series_table, as_json, watch)
+    watched(lambda: api.every("/series"), series_table, watch)
 
 
 @series.command()
 @click.argument("name")
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a series: which of its next clusters are reserved, and what became of the last ones.
 
     \b
     Example:
       cod series show course
     """
-    shown(client(ctx).get(path("series", name)), series_in_full, as_json)
+    shown(client(ctx).get(path("series", name)), series_in_full)
 
 
 @series.command()
@@ -138,7 +138,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @yes_option
 @with_json
 @with_dry_run
-def end(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+def end(ctx: click.Context, name: str, yes: bool) -> None:
     """End a series: no further clusters are reserved. Those that are reserved stay.
 
     \b
@@ -147,4 +147,4 @@ def end(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     """
     confirm(lambda: f"End series {name}?", yes)
     value = client(ctx).delete(path("series", name))
-    print_result(value, f"{name}: ended; clusters that are reserved stay", as_json)
+    print_result(value, f"{name}: ended; clusters that are reserved stay")

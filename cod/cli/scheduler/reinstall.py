@@ -46,7 +46,6 @@ def reinstall(
     at_once: int,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Install nodes anew where they are: some, or all. What is on their disks is lost; names,
     addresses and SSH host keys stay. `cod vcluster reinstalls` shows how it goes.
@@ -60,7 +59,7 @@ def reinstall(
     body = {"nodes": list(nodes), "where": where, "template": template, "at_once": at_once}
     where_to = path("vclusters", name, "reinstall")
     if dry_run:
-        shown(api.post(f"{where_to}/check", body)["items"], reinstall_table, as_json)
+        shown(api.post(f"{where_to}/check", body)["items"], reinstall_table)
         return
 
     def question() -> str:
@@ -68,7 +67,7 @@ def reinstall(
         return f"Reinstall {counted(meant, 'node')} of {name}? What is on their disks is lost."
 
     confirm(question, yes)
-    shown(api.post(where_to, body)["items"], reinstall_table, as_json)
+    shown(api.post(where_to, body)["items"], reinstall_table)
 
 
 @click.command()
@@ -76,7 +75,7 @@ def reinstall(
 @click.option("--stop", is_flag=True, help="Leave the nodes that have not begun as they are.")
 @watching
 @with_table
-def reinstalls(ctx: click.Context, name: str, stop: bool, as_json: bool, watch: bool) -> None:
+def reinstalls(ctx: click.Context, name: str, stop: bool, watch: bool) -> None:
     """Show the nodes that are reinstalled, or wait for it.
 
     \b
@@ -86,9 +85,9 @@ def reinstalls(ctx: click.Context, name: str, stop: bool, as_json: bool, watch: 
     api = client(ctx)
     where_to = path("vclusters", name, "reinstall")
     if stop:
-        shown(api.delete(where_to)["items"], reinstall_table, as_json)
+        shown(api.delete(where_to)["items"], reinstall_table)
         return
-    watched(lambda: api.get(where_to)["items"], reinstall_table, as_json, watch)
+    watched(lambda: api.get(where_to)["items"], reinstall_table, watch)
 
 
 def reinstall_table(values: list[Any]) -> Any:

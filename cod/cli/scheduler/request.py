@@ -17,6 +17,7 @@ from cod.cli.show import (
     MOMENT,
     SPAN,
     client,
+    for_programs,
     machine_states,
     newest_option,
     print_json,
@@ -92,14 +93,14 @@ def list_(
 @request.command()
 @click.argument("number", type=click.IntRange(1))
 @with_table
-def show(ctx: click.Context, number: int, as_json: bool) -> None:
+def show(ctx: click.Context, number: int) -> None:
     """Show a request and why it waits.
 
     \b
     Example:
       cod request show 12
     """
-    shown(client(ctx).get(path("requests", number)), lambda v: request_table([v]), as_json)
+    shown(client(ctx).get(path("requests", number)), lambda v: request_table([v]))
 
 
 @request.command()
@@ -108,7 +109,7 @@ def show(ctx: click.Context, number: int, as_json: bool) -> None:
     "--all", "everything", is_flag=True, help="Print all lines of each part, not only the first 20."
 )
 @with_json
-def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) -> None:
+def explain(ctx: click.Context, number: int, everything: bool) -> None:
     """Explain why a request waits: mismatches by type, requests ahead, holders of matching nodes,
     remedies.
 
@@ -117,7 +118,7 @@ def explain(ctx: click.Context, number: int, everything: bool, as_json: bool) ->
       cod request explain 12
     """
     why = client(ctx).get(path("requests", number, "explain"))
-    if as_json:
+    if for_programs():
         print_json(why)
     else:
         print_explanation(why, None if everything else 20)
@@ -176,7 +177,6 @@ def submit(
     duration: float | None,
     before: float | None,
     key: str | None,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Request more nodes for VCLUSTER, of one kind or of several: all of them, or none. A kind is a
@@ -202,7 +202,6 @@ def submit(
     shown(
         client(ctx).post(path("vclusters", vcluster, "requests"), body, key),
         lambda v: request_table([v]),
-        as_json,
     )
 
 
@@ -210,21 +209,21 @@ def submit(
 @click.argument("number", type=click.IntRange(1))
 @with_json
 @with_dry_run
-def withdraw(ctx: click.Context, number: int, as_json: bool) -> None:
+def withdraw(ctx: click.Context, number: int) -> None:
     """Withdraw a request that waits.
 
     \b
     Example:
       cod request withdraw 12
     """
-    print_result(client(ctx).delete(path("requests", number)), f"{number}: withdrawn", as_json)
+    print_result(client(ctx).delete(path("requests", number)), f"{number}: withdrawn")
 
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
 @click.option("--off", is_flag=True, help="Be told no more.")
 @with_json
-def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
+def watch(ctx: click.Context, number: int, off: bool) -> None:
     """Get an e-mail when a request is granted, rejected or withdrawn.
 
     \b
@@ -234,7 +233,7 @@ def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
     api, where = client(ctx), path("requests", number, "watch")
     value = api.delete(where) if off else api.call("PUT", where)
     sentence = "you get no e-mail" if off else "you get an e-mail when it is decided"
-    print_result(value, f"{number}: {sentence}", as_json)
+    print_result(value, f"{number}: {sentence}")
 
 
 @request.command()
@@ -247,7 +246,7 @@ def watch(ctx: click.Context, number: int, off: bool, as_json: bool) -> None:
 )
 @with_json
 @with_dry_run
-def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_json: bool) -> None:
+def change(ctx: click.Context, number: int, count: int, spread: bool | None) -> None:
     """Let a vcluster that waits for its first nodes begin with fewer, or with nodes of several
     types. It keeps its place in the queue.
 
@@ -257,7 +256,7 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_
     """
     body = {"count": count, "spread": spread}
     reply = client(ctx).post(path("requests", number, "change"), body)
-    print_result(reply, f"{number}: changed to request {reply['id']}", as_json)
+    print_result(reply, f"{number}: changed to request {reply['id']}")
 
 
 @request.command()
@@ -267,7 +266,7 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None, as_
 )
 @with_json
 @with_dry_run
-def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None:
+def retry(ctx: click.Context, number: int, template: str) -> None:
     """Try a request again that was stopped because its nodes failed.
 
     \b
@@ -275,7 +274,7 @@ def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None
       cod request retry 12 --template debian@4
     """
     reply = client(ctx).post(path("requests", number, "retry"), {"template": template})
-    print_result(reply, f"{number}: tried again", as_json)
+    print_result(reply, f"{number}: tried again")
 
 
 @request.command()
@@ -300,9 +299,7 @@ def retry(ctx: click.Context, number: int, template: str, as_json: bool) -> None
     ),
 )
 @with_json
-def match(
-    ctx: click.Context, /, group: str | None, attributes: Path | None, as_json: bool, **asked: Any
-) -> None:
+def match(ctx: click.Context, /, group: str | None, attributes: Path | None, **asked: Any) -> None:
     """Forecast a request without making it. Exit code 1 unless the nodes are available now.
 
     \b
@@ -316,7 +313,7 @@ def match(
     if "vcluster" not in body:
         body["group"] = owner(api, group, "site")
     found = api.post("/match", body)
-    if as_json:
+    if for_programs():
         print_json(found)
     else:
         print_match(found)

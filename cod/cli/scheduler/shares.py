@@ -23,7 +23,7 @@ PARTS = ("own", "higher", "equal", "lower", "free")
     "--use", is_flag=True, help="Show what GROUP used in 30 days, others did, and what was free."
 )
 @with_table
-def shares(ctx: click.Context, group: str | None, users: bool, use: bool, as_json: bool) -> None:
+def shares(ctx: click.Context, group: str | None, users: bool, use: bool) -> None:
     """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all
     that you may see.
 
@@ -37,16 +37,16 @@ def shares(ctx: click.Context, group: str | None, users: bool, use: bool, as_jso
     if use:
         if group is None:
             raise click.UsageError("--use needs a GROUP")
-        shown(api.get(path("shares", group, "use")), _use_table, as_json)
+        shown(api.get(path("shares", group, "use")), _use_table)
         return
     if users:
         if group is None:
             raise click.UsageError("--users needs a GROUP")
         inside = api.get(path("shares", group, "users"))["items"]
-        shown(inside, _user_table, as_json)
+        shown(inside, _user_table)
         return
     found = api.get("/shares")["items"] if group is None else api.get(path("shares", group))
-    shown(found, share_table if group is None else lambda one: share_table([one]), as_json)
+    shown(found, share_table if group is None else lambda one: share_table([one]))
 
 
 def share_table(values: list[Any]) -> Any:

@@ -32,12 +32,7 @@ SHOWN = 8  # columns; what else there is comes together
 @click.option("--vcluster", help="Only this vcluster.")
 @with_table
 def timeline(
-    ctx: click.Context,
-    by: str,
-    since: float,
-    group: str | None,
-    vcluster: str | None,
-    as_json: bool,
+    ctx: click.Context, by: str, since: float, group: str | None, vcluster: str | None
 ) -> None:
     """Show how many nodes were held over time, averaged over five minutes, an hour or a day.
 
@@ -49,10 +44,10 @@ def timeline(
     window = {"from": max(0.0, now - since), "to": now}
     if by != "state":
         asked = {"by": by, "group": group, "vcluster": vcluster, "limit": SHOWN}
-        return shown(client(ctx).get("/timeline", **window, **asked), columns, as_json)
+        return shown(client(ctx).get("/timeline", **window, **asked), columns)
     if group or vcluster:
         raise click.UsageError("--by state is of all the site's nodes")
-    return shown(client(ctx).get("/pool/history", **window), state_columns, as_json)
+    return shown(client(ctx).get("/pool/history", **window), state_columns)
 
 
 def state_columns(chart: Mapping[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from cod.cli.show import (
     client,
     confirm,
     created,
+    for_programs,
     if_missing_option,
     machine_states,
     print_json,
@@ -145,7 +146,7 @@ def list_(
 @name_argument
 @watching
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
+def show(ctx: click.Context, name: str, watch: bool) -> None:
     """Show a vcluster and its nodes.
 
     \b
@@ -153,13 +154,13 @@ def show(ctx: click.Context, name: str, as_json: bool, watch: bool) -> None:
       cod vcluster show web --watch
     """
     api = client(ctx)
-    watched(lambda: api.get(path("vclusters", name)), _in_detail, as_json, watch)
+    watched(lambda: api.get(path("vclusters", name)), _in_detail, watch)
 
 
 @vcluster.command("known-hosts")
 @name_argument
 @with_json
-def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
+def known_hosts(ctx: click.Context, name: str) -> None:
     """Print the SSH host keys of the nodes, as lines of a known_hosts file.
 
     \b
@@ -168,7 +169,7 @@ def known_hosts(ctx: click.Context, name: str, as_json: bool) -> None:
       ssh -o UserKnownHostsFile=~/.ssh/known_hosts.web root@n1.web.cod.internal
     """
     value = client(ctx).get(path("vclusters", name, "known_hosts"))
-    if as_json:
+    if for_programs():
         print_json(value)
         return
     for line in value["lines"]:
@@ -283,7 +284,6 @@ def create(
     if_missing: bool,
     wait: bool,
     timeout: float,
-    as_json: bool,
     repeat: list[str] | None,
     count: int | None,
     last: float | None,
@@ -323,12 +323,12 @@ def create(
             raise click.UsageError("--repeat goes with --from.")
         body |= {"days": repeat, "count": count, "last": last, "zone": zone or this_zone()}
         made = created(api, "series", name, body, if_missing, key)
-        shown(made, series_in_full, as_json)
+        shown(made, series_in_full)
         return
     value = created(api, "vclusters", name, body, if_missing, key)
     if wait:
-        value = wait_until(api, name, _all_active, timeout, quiet=as_json)
-    shown(value, in_full, as_json)
+        value = wait_until(api, name, _all_active, timeout, quiet=for_programs())
+    shown(value, in_full)
 
 
 @vcluster.command()
@@ -349,7 +349,6 @@ def resize(
     key: str | None,
     wait: bool,
     timeout: float,
-    as_json: bool,
 ) -> None:
     """Request more nodes, or release some.
 
@@ -363,9 +362,13 @@ def resize(
     )
     if wait:
         value = wait_until(
-            api, name, lambda v: len(v["nodes"]) == size and _all_active(v), timeout, quiet=as_json
+            api,
+            name,
+            lambda v: len(v["nodes"]) == size and _all_active(v),
+            timeout,
+            quiet=for_programs(),
         )
-    shown(value, in_full, as_json)
+    shown(value, in_full)
 
 
 @vcluster.command("set")
@@ -374,9 +377,7 @@ def resize(
 @click.option("--tags", help="Words to find it by, with spaces between; '' for none.")
 @with_json
 @with_dry_run
-def set_(
-    ctx: click.Context, name: str, description: str | None, tags: str | None, as_json: bool
-) -> None:
+def set_(ctx: click.Context, name: str, description: str | None, tags: str | None) -> None:
     """Describe and tag a virtual cluster.
 
     \b
@@ -388,7 +389,7 @@ def set_(
     if not body:
         raise click.UsageError("name --description or --tags")
     value = client(ctx).patch(path("vclusters", name), body)
-    shown(value, _in_detail, as_json)
+    shown(value, _in_detail)
 
 
 @vcluster.command()
@@ -396,7 +397,7 @@ def set_(
 @click.argument("new")
 @with_json
 @with_dry_run
-def rename(ctx: click.Context, name: str, new: str, as_json: bool) -> None:
+def rename(ctx: click.Context, name: str, new: str) -> None:
     """Rename a virtual cluster. Names of its nodes in DNS follow at once, and the former ones lead
     to them; its running nodes go on with the names that they were installed with.
 
@@ -405,7 +406,7 @@ def rename(ctx: click.Context, name: str, new: str, as_json: bool) -> None:
       cod vcluster rename web shop
     """
     value = client(ctx).patch(path("vclusters", name), {"name": new})
-    print_result(value, f"{name} is called {value['name']} now", as_json)
+    print_result(value, f"{name} is called {value['name']} now")
 
 
 @vcluster.command()
@@ -413,7 +414,7 @@ def rename(ctx: click.Context, name: str, new: str, as_json: bool) -> None:
 @click.argument("lease", type=SPAN)
 @with_json
 @with_dry_run
-def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
+def extend(ctx: click.Context, name: str, lease: float) -> None:
     """Extend the lease to LEASE from now.
 
     \b
@@ -421,7 +422,7 @@ def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
       cod vcluster extend web 7d
     """
     value = client(ctx).post(path("vclusters", name, "extend"), {"lease": lease})
-    print_result(value, f"{name}: until {when(value['expires_at'])}", as_json)
+    print_result(value, f"{name}: until {when(value['expires_at'])}")
 
 
 @vcluster.command()
@@ -432,13 +433,7 @@ def extend(ctx: click.Context, name: str, lease: float, as_json: bool) -> None:
 @with_json
 @with_dry_run
 def release(
-    ctx: click.Context,
-    name: str,
-    nodes: tuple[str, ...],
-    yes: bool,
-    wait: bool,
-    timeout: float,
-    as_json: bool,
+    ctx: click.Context, name: str, nodes: tuple[str, ...], yes: bool, wait: bool, timeout: float
 ) -> None:
     """Release nodes, by host name or by the site's name. Their disks are erased.
 
@@ -459,9 +454,9 @@ def release(
             name,
             lambda v: not leaving & {n["name"] for n in v["nodes"]},
             timeout,
-            quiet=as_json,
+            quiet=for_programs(),
         )
-    shown(value, in_full, as_json)
+    shown(value, in_full)
 
 
 @vcluster.command()
@@ -470,9 +465,7 @@ def release(
 @wait_option
 @with_json
 @with_dry_run
-def delete(
-    ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float, as_json: bool
-) -> None:
+def delete(ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float) -> None:
     """Release all nodes and end the vcluster. Their disks are erased.
 
     \b
@@ -488,9 +481,9 @@ def delete(
     confirm(question, yes)
     value = api.delete(path("vclusters", name))
     if wait:
-        wait_until_gone(api, name, timeout, quiet=as_json)
+        wait_until_gone(api, name, timeout, quiet=for_programs())
         value |= {"state": "ended", "nodes": []}
-    print_result(value, f"{name}: {state_word(value['state'])}", as_json)
+    print_result(value, f"{name}: {state_word(value['state'])}")
 
 
 def _all_active(value: Any) -> bool:

@@ -10,7 +10,7 @@ import click
 
 from cod.cli.people.account import audit
 from cod.cli.server.local import read
-from cod.cli.show import print_json, with_json
+from cod.cli.show import for_programs, print_json, with_json
 from cod.quantity import counted
 from cod.quantity import span as length
 
@@ -24,7 +24,7 @@ SHOWN = 6  # owners in a node's line where all nodes are listed
 @audit.command()
 @click.argument("node", required=False)
 @with_json
-def history(ctx: click.Context, node: str | None, as_json: bool) -> None:
+def history(ctx: click.Context, node: str | None) -> None:
     """Show a line of owners over time for each node, or for NODE, and check the histories.
 
     Reads the site's database, not the server, which may run. Exit code 1 if there is a violation:
@@ -39,7 +39,7 @@ def history(ctx: click.Context, node: str | None, as_json: bool) -> None:
     from cod.flows.nodes import history as flow
 
     found: CheckedHistories = read(ctx, flow.check, node=node)
-    if as_json:
+    if for_programs():
         print_json(_values(found))
     else:
         _print(found, None if node else SHOWN)

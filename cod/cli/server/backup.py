@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from cod.cli.server.db import HELD, no_hold
-from cod.cli.show import print_json, print_table, size, with_json
+from cod.cli.show import for_programs, print_json, print_table, size, with_json
 from cod.client import SITE_FILE
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
@@ -26,7 +26,7 @@ FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pat
     help="Keep the N newest sets and remove older ones. [default: all are kept]",
 )
 @with_json
-def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) -> None:
+def backup(ctx: click.Context, folder: Path, keep: int | None) -> None:
     """Add a set to the backups in FOLDER: database, site file, keys, certificates, loaders, images.
 
     The backup is consistent while the server runs. Each image is copied once, so later sets need
@@ -43,7 +43,7 @@ def backup(ctx: click.Context, folder: Path, keep: int | None, as_json: bool) ->
         done = site.backup(
             Path(ctx.find_root().obj["site"] or SITE_FILE), folder, time.time(), keep or 0
         )
-    if as_json:
+    if for_programs():
         print_json(
             {**site.described(done.set), "copied_images": done.images, "copied_bytes": done.bytes}
         )
@@ -78,7 +78,6 @@ def restore(
     check_only: bool,
     list_only: bool,
     no_hold: bool,
-    as_json: bool,
 ) -> None:
     """Restore a site from the backups in FOLDER; stop the server first.
 
@@ -97,7 +96,7 @@ def restore(
     with _refusals():
         if list_only:
             found = [site.described(each) for each in site.sets(folder)]
-            if as_json:
+            if for_programs():
                 print_json(found)
                 return
             print_table(
@@ -126,7 +125,7 @@ def restore(
             hold=not no_hold,
             say=lambda line: click.echo(line, err=True),
         )
-    if as_json:
+    if for_programs():
         print_json(
             {
                 **site.described(done.set),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cod.cli.show import client, print_json, print_table, with_json
+from cod.cli.show import client, for_programs, print_json, print_table, with_json
 from cod.client import SITE_FILE, ApiError, path
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ def sweep(
     take: bool,
     power_on: int | None,
     every: float,
-    as_json: bool,
 ) -> None:
     """Look for BMCs by Redfish and IPMI, and show which nodes they switch.
 
@@ -152,7 +151,7 @@ def sweep(
         for each in swept
         if each.trouble
     ]
-    if as_json:
+    if for_programs():
         print_json({"systems": rows, "troubles": troubles, "silent": silent})
     else:
         _print(rows, troubles, silent)

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cod.cli.server.local import database, local_user, run
-from cod.cli.show import print_json, print_result, print_table, shown, table_of, when, with_json
+from cod.cli.show import (
+    for_programs,
+    print_json,
+    print_result,
+    print_table,
+    shown,
+    table_of,
+    when,
+    with_json,
+)
 from cod.client import SITE_FILE
 from cod.states import StoryVerdict
 
@@ -35,7 +44,7 @@ def db() -> None:
 @db.command()
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @with_json
-def upgrade(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
+def upgrade(ctx: click.Context, dry_run: bool) -> None:
     """Upgrade the schema to this program's. Make a backup first.
 
     Servers may go on meanwhile where their program works with the new schema. The upgrade is
@@ -65,7 +74,7 @@ def upgrade(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
                 "migrations": [each._asdict() for each in lacking],
                 "servers": [asdict(each) | {"too_old": each in too_old} for each in running],
             }
-            shown(found, _plan, as_json)
+            shown(found, _plan)
             return
         if lacking and too_old:
             names = ", ".join(sorted({each.name for each in too_old}))
@@ -76,7 +85,7 @@ def upgrade(ctx: click.Context, dry_run: bool, as_json: bool) -> None:
             )
         revision = schema.upgrade(engine)
         in_transaction(engine, groups.ensure, groups.SITE, time.time())
-    print_result({"schema": revision}, f"schema {revision}", as_json)
+    print_result({"schema": revision}, f"schema {revision}")
 
 
 def _plan(found: dict[str, Any]) -> Any:
@@ -107,7 +116,7 @@ def _plan(found: dict[str, Any]) -> Any:
 
 @db.command()
 @with_json
-def check(ctx: click.Context, as_json: bool) -> None:
+def check(ctx: click.Context) -> None:
     """Check whether this program works with the schema. Exit code 1 if it does not.
 
     \b
@@ -118,14 +127,14 @@ def check(ctx: click.Context, as_json: bool) -> None:
 
     with database(ctx) as engine:
         revision = schema.current(engine)
-    print_result({"schema": revision, "good": True}, f"schema {revision}: good", as_json)
+    print_result({"schema": revision, "good": True}, f"schema {revision}: good")
 
 
 @db.command()
 @click.option("--start", "act", flag_value="start", help="Hold the site.")
 @click.option("--end", "act", flag_value="end", help="End the hold.")
 @with_json
-def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
+def hold(ctx: click.Context, act: str | None) -> None:
     """Hold the site after a restore, until its machines are compared with the database.
 
     While a site is held, no request is granted, no lease or deadline ends, and no node in the
@@ -150,7 +159,6 @@ def hold(ctx: click.Context, act: str | None, as_json: bool) -> None:
         _hold_json(held)
         | {"silent": held.names(StoryVerdict.SILENT), "differs": held.names(StoryVerdict.DIFFERS)},
         _sentence(held),
-        as_json,
     )
 
 
@@ -180,7 +188,7 @@ def _sentence(held: SiteHold) -> str:
 @click.option("--wake", is_flag=True, help="Switch on the silent nodes, so that they tell.")
 @with_json
 def reconcile(
-    ctx: click.Context, keep: tuple[str, ...], erase: tuple[str, ...], wake: bool, as_json: bool
+    ctx: click.Context, keep: tuple[str, ...], erase: tuple[str, ...], wake: bool
 ) -> None:
     """Compare the database with what the machines of a held site say, and decide where they differ.
 
@@ -214,7 +222,7 @@ def reconcile(
         )
         for node, story in held.nodes
     ]
-    if as_json:
+    if for_programs():
         names = ("node", "state", "known", "machine", "source", "at", "verdict")
         values = (
             (node.name, node.state, story.known, story.said, story.source, story.at, story.verdict)
@@ -231,7 +239,7 @@ def reconcile(
 @db.command()
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @with_json
-def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
+def backup(ctx: click.Context, file: Path) -> None:
     """Write every row to FILE, consistently, while the servers run. Image files are not in it.
 
     \b
@@ -242,7 +250,7 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
 
     with database(ctx) as engine:
         rows = write(engine, file)
-    print_result({"file": str(file), "rows": rows}, f"{file}: {rows} rows", as_json)
+    print_result({"file": str(file), "rows": rows}, f"{file}: {rows} rows")
 
 
 @db.command()
@@ -250,7 +258,7 @@ def backup(ctx: click.Context, file: Path, as_json: bool) -> None:
 @click.option("--replace", is_flag=True, help="Replace what the database holds.")
 @no_hold
 @with_json
-def restore(ctx: click.Context, file: Path, replace: bool, no_hold: bool, as_json: bool) -> None:
+def restore(ctx: click.Context, file: Path, replace: bool, no_hold: bool) -> None:
     """Read a backup into the database; stop all servers first. Every node then counts as dirty
     until it reports, and the site is held until `cod db hold --end`.
 
@@ -267,4 +275,4 @@ def restore(ctx: click.Context, file: Path, replace: bool, no_hold: bool, as_jso
         except BadBackup as error:
             raise click.ClickException(str(error)) from None
     done = {"file": str(file), "rows": rows, "held": not no_hold}
-    print_result(done, f"{file}: {rows} rows" + ("" if no_hold else f"; {HELD}"), as_json)
+    print_result(done, f"{file}: {rows} rows" + ("" if no_hold else f"; {HELD}"))

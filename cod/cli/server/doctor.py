@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cod.cli.show import client, print_json, print_table, with_json
+from cod.cli.show import client, for_programs, print_json, print_table, with_json
 from cod.client import SITE_FILE
 from cod.quantity import counted
 
@@ -34,7 +34,7 @@ STYLES = {"good": "green", "warning": "yellow", "bad": "bold red", "not seen": "
     help="Write a .tar.gz, too, for those who help you: findings, versions, settings and log.",
 )
 @with_json
-def doctor(ctx: click.Context, only: str, bundle: Path | None, as_json: bool) -> None:
+def doctor(ctx: click.Context, only: str, bundle: Path | None) -> None:
     """Check this server, and say how to fix what is wrong. Exit code 1 if a check fails.
 
     The server may be up or down. The checks change nothing: they look for other DHCP servers by
@@ -62,7 +62,7 @@ def doctor(ctx: click.Context, only: str, bundle: Path | None, as_json: bool) ->
     if bundle is not None:
         _bundle(ctx, bundle, site_file, found)
     bad, warnings = ([each for each in found if each.state == state] for state in (BAD, WARNING))
-    if as_json:
+    if for_programs():
         print_json({"good": not bad, "findings": [asdict(each) for each in found]})
     else:
         print_table(

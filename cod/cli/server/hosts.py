@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, print_json, print_rich, table_of, when, with_table
+from cod.cli.show import client, for_programs, print_json, print_rich, table_of, when, with_table
 
 
 @click.group()
@@ -22,7 +22,7 @@ def server() -> None:
 
 @server.command("list")
 @with_table
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context) -> None:
     """List the hosts that serve the site.
 
     \b
@@ -30,7 +30,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
       cod server list --json
     """
     found = client(ctx).get("/servers")
-    if as_json:
+    if for_programs():
         print_json(found)
         return
     print_rich(hosts_table(found["items"]))

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, print_json, print_table, with_table
+from cod.cli.show import client, for_programs, print_json, print_table, with_table
 
 _HEIGHT, _WIDTH, _ACROSS = 8, 12, 24  # of a panel, and of a dashboard, in Grafana's grid
 _SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -241,9 +241,7 @@ def alerts() -> None:
 @click.option("--vcluster", help="Only nodes of this vcluster.")
 @click.option("--group", help="Only nodes of this group's vclusters.")
 @with_table
-def targets(
-    ctx: click.Context, port: int, vcluster: str | None, group: str | None, as_json: bool
-) -> None:
+def targets(ctx: click.Context, port: int, vcluster: str | None, group: str | None) -> None:
     """List the active nodes of vclusters. Prometheus reads the same from /api/v1/targets.
 
     \b
@@ -252,7 +250,7 @@ def targets(
     """
     asked = {"port": port, "vcluster": vcluster, "group": group}
     found = client(ctx).get("/targets", **{k: v for k, v in asked.items() if v is not None})
-    if as_json:
+    if for_programs():
         return print_json(found)
     labels = ("node", "hostname", "vcluster", "group", "type")
     return print_table(

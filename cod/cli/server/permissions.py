@@ -13,7 +13,7 @@ import click
 from sqlalchemy.exc import DBAPIError
 
 from cod import backup
-from cod.cli.show import print_json, with_json
+from cod.cli.show import for_programs, print_json, with_json
 from cod.client import SITE_FILE
 from cod.core.database.writer import connect
 from cod.security import partusers, secretfile
@@ -25,7 +25,7 @@ from cod.site.load import Settings
 @click.command()
 @click.option("--check", is_flag=True, help="Change nothing: print what would be changed.")
 @with_json
-def permissions(ctx: click.Context, check: bool, as_json: bool) -> None:
+def permissions(ctx: click.Context, check: bool) -> None:
     """Give each file of the server to the user of the part that needs it.
 
     The systemd units run this command before they start the server, and when they are reloaded. It
@@ -49,7 +49,7 @@ def permissions(ctx: click.Context, check: bool, as_json: bool) -> None:
         ]
     except (Unready, load.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    if as_json:
+    if for_programs():
         print_json({"changed": done, "unreadable": closed})
     else:
         for line in done + closed:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import print_json, print_table, with_json, with_table
+from cod.cli.show import for_programs, print_json, print_table, with_json, with_table
 from cod.client import SITE_FILE
 
 DATA = "/var/lib/cod"
@@ -79,7 +79,6 @@ def init(
     folder: str | None,
     listen: tuple[str, ...],
     no_check: bool,
-    as_json: bool,
     **subnet: Any,
 ) -> None:
     """Create a new site: annotated site file, folders, boot loaders, database.
@@ -108,18 +107,19 @@ def init(
             if not options:
                 has = host.listed(list(interfaces.values()))
                 click.echo(
-                    f"[[subnet]] is an example, to be edited: this host has {has}", err=as_json
+                    f"[[subnet]] is an example, to be edited: this host has {has}",
+                    err=for_programs(),
                 )
             options = proposal.subnet(options, interfaces)
             proposal.check_listen(listen, interfaces)
         done = []
         for line in found(data, site_file, proposal.named(options), time.time(), listen):
             done.append(line)
-            if not as_json:
+            if not for_programs():
                 click.echo(line)
     except (ConfigError, proposal.Unfit, host.Unknown, OSError) as error:
         raise click.ClickException(str(error)) from None
-    if as_json:
+    if for_programs():
         print_json({"site_file": str(site_file), "done": done})
 
 
@@ -159,7 +159,7 @@ def serve(ctx: click.Context, only: str | None, users: bool) -> None:
 @click.command()
 @click.option("--dot", is_flag=True, help="Print a Graphviz digraph.")
 @with_table
-def states(_ctx: click.Context, dot: bool, as_json: bool) -> None:
+def states(_ctx: click.Context, dot: bool) -> None:
     """Show the nodes' lifecycle.
 
     \b
@@ -174,7 +174,7 @@ def states(_ctx: click.Context, dot: bool, as_json: bool) -> None:
     arrows = [
         {"state": str(a), "event": str(e), "to": str(b)} for (a, e), b in s.NODE_TRANSITIONS.items()
     ]
-    if as_json:
+    if for_programs():
         rules = {
             str(n): {"kind": r.kind, "about": r.about, "deadline": r.deadline, "retries": r.retries}
             for n, r in s.NODE_RULES.items()

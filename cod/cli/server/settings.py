@@ -53,7 +53,7 @@ def setting_in_full(one: Mapping[str, Any]) -> Any:
 @click.option("--changed", is_flag=True, help="Only those that were changed.")
 @click.option("--open", "opened", is_flag=True, help="Only those that can be changed.")
 @with_table
-def list_(ctx: click.Context, changed: bool, opened: bool, as_json: bool) -> None:
+def list_(ctx: click.Context, changed: bool, opened: bool) -> None:
     """List the settings, and where their values come from: default, file or change.
 
     \b
@@ -66,20 +66,20 @@ def list_(ctx: click.Context, changed: bool, opened: bool, as_json: bool) -> Non
         for each in found
         if not (changed and each["changed_at"] is None) and not (opened and each["fixed"])
     ]
-    shown(wanted, settings_table, as_json)
+    shown(wanted, settings_table)
 
 
 @settings.command()
 @click.argument("name")
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a setting: what it means, whether it can be changed, and its changes.
 
     \b
     Example:
       cod settings show policy.inertia
     """
-    shown(client(ctx).get(path("settings", name)), setting_in_full, as_json)
+    shown(client(ctx).get(path("settings", name)), setting_in_full)
 
 
 @settings.command("set")
@@ -87,7 +87,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 @click.argument("value", required=False)
 @click.option("--site-file", is_flag=True, help="Go by the site file again.")
 @with_json
-def set_(ctx: click.Context, name: str, value: str | None, site_file: bool, as_json: bool) -> None:
+def set_(ctx: click.Context, name: str, value: str | None, site_file: bool) -> None:
     """Change a setting on all servers of the site, without a restart.
 
     VALUE is written as people write it: 10min, 500GB, yes, or a list with commas.
@@ -99,14 +99,14 @@ def set_(ctx: click.Context, name: str, value: str | None, site_file: bool, as_j
     """
     if site_file == (value is not None):
         raise click.UsageError("give VALUE or --site-file")
-    shown(client(ctx).patch(path("settings", name), {"value": value}), setting_in_full, as_json)
+    shown(client(ctx).patch(path("settings", name), {"value": value}), setting_in_full)
 
 
 @settings.command()
 @click.argument("name")
 @click.option("--change", type=int, help="Id of the change. Left out: the newest.")
 @with_json
-def undo(ctx: click.Context, name: str, change: int | None, as_json: bool) -> None:
+def undo(ctx: click.Context, name: str, change: int | None) -> None:
     """Put back what a setting was before a change.
 
     \b
@@ -119,4 +119,4 @@ def undo(ctx: click.Context, name: str, change: int | None, as_json: bool) -> No
         if not changes:
             raise click.ClickException(f"{name} was never changed here")
         change = changes[0]["id"]
-    shown(api.post(path("settings", name, "undo"), {"change": change}), setting_in_full, as_json)
+    shown(api.post(path("settings", name, "undo"), {"change": change}), setting_in_full)

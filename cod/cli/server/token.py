@@ -13,6 +13,7 @@ from cod.cli.server.local import local_user, run
 from cod.cli.show import (
     SPAN,
     client,
+    for_programs,
     print_json,
     print_result,
     print_table,
@@ -70,7 +71,6 @@ def create(
     mine: bool,
     group: str,
     if_missing: bool,
-    as_json: bool,
 ) -> None:
     """Create a token and print it. The token is shown only once.
 
@@ -84,7 +84,7 @@ def create(
         raise click.UsageError("--calendar goes with neither --read-only nor --metrics")
     scope = "calendar" if calendar else "metrics" if metrics else "read" if read_only else ""
     if if_missing and any(_is_called(each["name"], name, mine) for each in _listed(ctx, mine)):
-        if as_json:
+        if for_programs():
             print_json({"name": name, "token": None})
         return click.echo(f"there is a token {name!r} already", err=True)
     if mine:
@@ -95,7 +95,7 @@ def create(
             "lifetime": expires,
         }
         value = client(ctx).post("/me/tokens", body)
-        return print_result(value, value["token"], as_json)
+        return print_result(value, value["token"])
     from cod.flows.people import tokens
 
     made = f"cod_{secrets.token_urlsafe(32)}"
@@ -109,13 +109,13 @@ def create(
         time.time(),
         local_user(),
     )
-    return print_result({"name": name, "token": made}, made, as_json)
+    return print_result({"name": name, "token": made}, made)
 
 
 @token.command("list")
 @mine_
 @with_table
-def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
+def list_(ctx: click.Context, mine: bool) -> None:
     """List tokens by name. The tokens themselves are not stored.
 
     \b
@@ -123,7 +123,7 @@ def list_(ctx: click.Context, mine: bool, as_json: bool) -> None:
       cod token list
     """
     values = _listed(ctx, mine)
-    if as_json:
+    if for_programs():
         print_json(values)
         return
     print_table(
@@ -160,7 +160,7 @@ def _listed(ctx: click.Context, mine: bool) -> list[dict[str, Any]]:
 @click.argument("name")
 @mine_
 @with_json
-def revoke(ctx: click.Context, name: str, mine: bool, as_json: bool) -> None:
+def revoke(ctx: click.Context, name: str, mine: bool) -> None:
     """Revoke a token, at once.
 
     \b
@@ -169,8 +169,8 @@ def revoke(ctx: click.Context, name: str, mine: bool, as_json: bool) -> None:
     """
     if mine:
         client(ctx).delete(path("me", "tokens", name))
-        return print_result({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
+        return print_result({"name": name, "state": "revoked"}, f"{name}: revoked")
     from cod.flows.people import tokens
 
     run(ctx, tokens.revoke, name, time.time(), local_user())
-    return print_result({"name": name, "state": "revoked"}, f"{name}: revoked", as_json)
+    return print_result({"name": name, "state": "revoked"}, f"{name}: revoked")

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from cod.cli.show import print_result, shown, with_json
+from cod.cli.show import for_programs, print_result, shown, with_json
 from cod.client import SITE_FILE
 
 FLAVOURS = ("lab", "generic")
@@ -29,7 +29,7 @@ def trampoline() -> None:
 @trampoline.command()
 @click.argument("flavour", type=click.Choice(FLAVOURS), default="generic")
 @with_json
-def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
+def build(ctx: click.Context, flavour: str) -> None:
     """Build the trampoline from the distribution's packages, and install it in the site's boot
     folder.
 
@@ -46,22 +46,20 @@ def build(ctx: click.Context, flavour: str, as_json: bool) -> None:
     try:
         _, settings = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
         cache = settings.data / "cache/trampoline"
-        made(flavour, cache, sys.stderr if as_json else None)
+        made(flavour, cache, sys.stderr if for_programs() else None)
         for name in ("vmlinuz", "ramdisk", "facts.json"):
             put(cache / flavour / name, settings.boot / "trampoline" / name)
     except (load.ConfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
     folder = settings.boot / "trampoline"
     print_result(
-        {"flavour": flavour, "folder": str(folder)},
-        f"{folder}: machines boot this from now on",
-        as_json,
+        {"flavour": flavour, "folder": str(folder)}, f"{folder}: machines boot this from now on"
     )
 
 
 @trampoline.command()
 @with_json
-def show(ctx: click.Context, as_json: bool) -> None:
+def show(ctx: click.Context) -> None:
     """Show the installed trampoline: kernel, size, and drivers that lack firmware.
 
     \b
@@ -79,7 +77,7 @@ def show(ctx: click.Context, as_json: bool) -> None:
         ) from None
     except (load.ConfigError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None
-    shown(facts, _summary, as_json)
+    shown(facts, _summary)
 
 
 def _summary(facts: dict[str, Any]) -> str:

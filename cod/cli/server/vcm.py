@@ -14,6 +14,7 @@ from cod.cli.local_files import write_private
 from cod.cli.show import (
     ago,
     client,
+    for_programs,
     print_json,
     print_result,
     print_rich,
@@ -83,7 +84,6 @@ def enroll(
     plain: bool,
     inside: bool,
     head: str | None,
-    as_json: bool,
 ) -> None:
     """Create key, certificate and configuration of a vcluster's VCM. An earlier VCM loses its
     access.
@@ -110,14 +110,13 @@ def enroll(
                 if enrolled["primed"]
                 else ""
             ),
-            as_json,
         )
         return
     folder = into or Path(vcluster)
-    _written(folder, enrolled, [] if plain else ["vcm.key", "vcm.crt", "ca.crt"], as_json)
+    _written(folder, enrolled, [] if plain else ["vcm.key", "vcm.crt", "ca.crt"])
 
 
-def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> None:
+def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
     """The files, and what to do with them. A configuration that is there already stays: it may have
     the pool's keys."""
     fields = {
@@ -132,7 +131,7 @@ def _written(folder: Path, enrolled: Any, names: list[str], as_json: bool) -> No
         write_private(folder / name, enrolled[fields[name]])  # a VCM may be reading it
     (folder / "vcm.crt.renewed").unlink(missing_ok=True)  # of the one that is shut out now
     written = [*names, *["vcm.toml"] * (not kept)]
-    if as_json:
+    if for_programs():
         print_json(
             {
                 "vcluster": enrolled["vcluster"],
@@ -201,7 +200,7 @@ def _from(vcm: Any) -> str:
 
 @vcm.command("list")
 @with_table
-def list_(ctx: click.Context, as_json: bool) -> None:
+def list_(ctx: click.Context) -> None:
     """List VCMs and their connections.
 
     \b
@@ -209,7 +208,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
       cod vcm list
     """
     values = client(ctx).every("/vcms")
-    if as_json:
+    if for_programs():
         print_json(values)
     else:
         print_rich(vcm_table(values))
@@ -219,7 +218,7 @@ def list_(ctx: click.Context, as_json: bool) -> None:
 @vcm.command()
 @name_argument
 @with_table
-def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
+def show(ctx: click.Context, vcluster: str) -> None:
     """Show a vcluster's VCM.
 
     \b
@@ -227,15 +226,15 @@ def show(ctx: click.Context, vcluster: str, as_json: bool) -> None:
       cod vcm show batch
     """
     value = client(ctx).get(path("vclusters", vcluster, "vcm"))
-    shown(value, lambda v: vcm_table([v]), as_json)
-    if not as_json:
+    shown(value, lambda v: vcm_table([v]))
+    if not for_programs():
         _warn([value])
 
 
 @vcm.command()
 @name_argument
 @with_json
-def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
+def revoke(ctx: click.Context, vcluster: str) -> None:
     """Revoke the access of a vcluster's VCM. The vcluster keeps its nodes.
 
     \b
@@ -244,9 +243,7 @@ def revoke(ctx: click.Context, vcluster: str, as_json: bool) -> None:
     """
     client(ctx).delete(path("vclusters", vcluster, "vcm"))
     print_result(
-        {"vcluster": vcluster, "revoked": True},
-        f"nobody speaks for vcluster {vcluster} any more",
-        as_json,
+        {"vcluster": vcluster, "revoked": True}, f"nobody speaks for vcluster {vcluster} any more"
     )
 
 

@@ -114,14 +114,14 @@ def list_(ctx: click.Context, show: Show) -> None:
 @volume.command()
 @name_argument
 @with_json
-def show(ctx: click.Context, name: str, as_json: bool) -> None:
+def show(ctx: click.Context, name: str) -> None:
     """Show a volume, where it is mounted, and its snapshots.
 
     \b
     Example:
       cod volume show physics/data
     """
-    shown(client(ctx).get(path("volumes", name)), in_full, as_json)
+    shown(client(ctx).get(path("volumes", name)), in_full)
 
 
 @volume.command()
@@ -149,7 +149,6 @@ def create(
     bytes_: int,
     group: str | None,
     if_missing: bool,
-    as_json: bool,
     **asked: Any,
 ) -> None:
     """Create a volume. With --from and --snapshot it is a copy of a snapshot, on the same file
@@ -163,7 +162,7 @@ def create(
     api = client(ctx)
     body = {"name": name, "size": bytes_, "group": owner(api, group, "site"), **asked}
     full = f"{body['group']}/{name}"  # the site's, too: site/NAME
-    shown(created(api, "volumes", full, body, if_missing), in_full, as_json)
+    shown(created(api, "volumes", full, body, if_missing), in_full)
 
 
 @volume.command()
@@ -171,21 +170,21 @@ def create(
 @click.argument("bytes_", metavar="SIZE", type=SIZE)
 @with_json
 @with_dry_run
-def resize(ctx: click.Context, name: str, bytes_: int, as_json: bool) -> None:
+def resize(ctx: click.Context, name: str, bytes_: int) -> None:
     """Change how much a volume may hold. What it holds stays, even if that is more.
 
     \b
     Example:
       cod volume resize physics/data 400G
     """
-    shown(client(ctx).patch(path("volumes", name), {"size": bytes_}), in_full, as_json)
+    shown(client(ctx).patch(path("volumes", name), {"size": bytes_}), in_full)
 
 
 @volume.command()
 @name_argument
 @click.argument("sec", type=click.Choice(SECURITY))
 @with_json
-def protect(ctx: click.Context, name: str, sec: str, as_json: bool) -> None:
+def protect(ctx: click.Context, name: str, sec: str) -> None:
     """Change how NFS protects a volume: by the node's word (sys), or by Kerberos, with signed
     (krb5i) or encrypted (krb5p) messages. Nodes that have mounted it have to mount it again.
 
@@ -193,7 +192,7 @@ def protect(ctx: click.Context, name: str, sec: str, as_json: bool) -> None:
     Example:
       cod volume protect physics/data krb5p
     """
-    shown(client(ctx).patch(path("volumes", name), {"sec": sec}), in_full, as_json)
+    shown(client(ctx).patch(path("volumes", name), {"sec": sec}), in_full)
 
 
 @volume.command()
@@ -210,14 +209,14 @@ def protect(ctx: click.Context, name: str, sec: str, as_json: bool) -> None:
 )
 @with_json
 @with_dry_run
-def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> None:
+def attach(ctx: click.Context, /, name: str, **asked: Any) -> None:
     """Have the nodes of a virtual cluster (vcluster) mount a volume.
 
     \b
     Example:
       cod volume attach physics/data web --mount /data --read-only
     """
-    shown(client(ctx).post(path("volumes", name, "attach"), asked), in_full, as_json)
+    shown(client(ctx).post(path("volumes", name, "attach"), asked), in_full)
 
 
 @volume.command()
@@ -225,7 +224,7 @@ def attach(ctx: click.Context, /, name: str, as_json: bool, **asked: Any) -> Non
 @click.argument("vcluster")
 @with_json
 @with_dry_run
-def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
+def detach(ctx: click.Context, name: str, vcluster: str) -> None:
     """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first:
     programs that have files of it open get errors.
 
@@ -233,11 +232,7 @@ def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
     Example:
       cod volume detach physics/data web
     """
-    shown(
-        client(ctx).post(path("volumes", name, "detach"), {"vcluster": vcluster}),
-        in_full,
-        as_json,
-    )
+    shown(client(ctx).post(path("volumes", name, "detach"), {"vcluster": vcluster}), in_full)
 
 
 @volume.command()
@@ -246,7 +241,7 @@ def detach(ctx: click.Context, name: str, vcluster: str, as_json: bool) -> None:
 @click.option("--delete", "remove", is_flag=True, help="Delete the snapshot.")
 @with_json
 @with_dry_run
-def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json: bool) -> None:
+def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool) -> None:
     """Take a snapshot of a volume, where its file server can (Btrfs, ZFS).
 
     \b
@@ -258,7 +253,7 @@ def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json
         value = api.delete(path("volumes", name, "snapshots", snapshot))
     else:
         value = api.post(path("volumes", name, "snapshots"), {"snapshot": snapshot})
-    shown(value, in_full, as_json)
+    shown(value, in_full)
 
 
 @volume.command()
@@ -266,7 +261,7 @@ def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool, as_json
 @yes_option
 @with_json
 @with_dry_run
-def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+def delete(ctx: click.Context, name: str, yes: bool) -> None:
     """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the
     deletion.
 
@@ -277,30 +272,28 @@ def delete(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     if not yes:
         click.confirm(f"Delete volume {name} and all its data?", abort=True, err=True)
     value = client(ctx).delete(path("volumes", name))
-    print_result(
-        value, f"{name}: deleted; it can be restored until {when(value['purge_at'])}", as_json
-    )
+    print_result(value, f"{name}: deleted; it can be restored until {when(value['purge_at'])}")
 
 
 @volume.command()
 @name_argument
 @with_json
 @with_dry_run
-def restore(ctx: click.Context, name: str, as_json: bool) -> None:
+def restore(ctx: click.Context, name: str) -> None:
     """Undo the deletion of a volume.
 
     \b
     Example:
       cod volume restore physics/data
     """
-    shown(client(ctx).post(path("volumes", name, "restore"), {}), in_full, as_json)
+    shown(client(ctx).post(path("volumes", name, "restore"), {}), in_full)
 
 
 @volume.command()
 @name_argument
 @yes_option
 @with_json
-def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+def remake(ctx: click.Context, name: str, yes: bool) -> None:
     """Make the directory of a volume anew, empty, where its file server has lost it.
 
     \b
@@ -311,14 +304,14 @@ def remake(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
         click.confirm(
             f"Begin volume {name} anew, empty, if its data is not there?", abort=True, err=True
         )
-    shown(client(ctx).post(path("volumes", name, "remake"), {}), in_full, as_json)
+    shown(client(ctx).post(path("volumes", name, "remake"), {}), in_full)
 
 
 @volume.command()
 @name_argument
 @yes_option
 @with_json
-def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
+def forget(ctx: click.Context, name: str, yes: bool) -> None:
     """Forget a volume whose file server is gone for good and is no longer in the site file
     (administrators).
 
@@ -329,12 +322,12 @@ def forget(ctx: click.Context, name: str, yes: bool, as_json: bool) -> None:
     if not yes:
         click.confirm(f"Forget volume {name}? Its exports are not withdrawn", abort=True, err=True)
     value = client(ctx).post(path("volumes", name, "forget"), {})
-    print_result(value, f"{name}: forgotten", as_json)
+    print_result(value, f"{name}: forgotten")
 
 
 @volume.command()
 @with_table
-def servers(ctx: click.Context, as_json: bool) -> None:
+def servers(ctx: click.Context) -> None:
     """List the site's file servers (administrators).
 
     \b
@@ -354,5 +347,4 @@ def servers(ctx: click.Context, as_json: bool) -> None:
             ("SIZE", lambda v: size(v["size"])),
             ("REASON", "reason"),
         ),
-        as_json,
     )
