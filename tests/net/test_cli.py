@@ -536,6 +536,7 @@ def test_the_local_commands(tmp_path: Path) -> None:
     assert local("db", "hold") == "not held\n"
     assert local("db", "hold", "--start").startswith("held since ")
     assert json.loads(local("db", "hold", "--json"))["silent"] == []
+    assert "there is no node 'n1'" in local("db", "reconcile", "--keep", "n1", code=1)
     assert local("db", "hold", "--end") == "not held\n"
     assert "digraph" in local("states", "--dot")
     assert json.loads(local("states", "--json"))["states"]["boot"]["kind"] == "motion"

@@ -202,13 +202,15 @@ def reconcile(
       cod db reconcile --keep r3-u17 --erase r3-u18
     """
     from cod.flows.nodes import hold as flows
+    from cod.model import FlowContext, Who
     from cod.site import load
 
     now = time.time()
     held = run(ctx, flows.show)
     if keep or erase:
         site, _ = load.load(Path(ctx.find_root().obj["site"] or SITE_FILE))
-        held = run(ctx, flows.decide, keep, erase, site, now, local_user())
+        asks = FlowContext(site, now, Who(local_user(), admin=True, local=True))
+        held = run(ctx, flows.decide, asks, keep=keep, erase=erase)
     if wake:
         held = run(ctx, flows.wake, now)
     rows = [

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 import click
 
@@ -14,6 +14,12 @@ from cod.client import SITE_FILE
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
+
+    from cod.pool import Tx
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Flow = Callable[Concatenate["Tx", P], T]
 
 
 @contextmanager
@@ -42,19 +48,19 @@ def database(ctx: click.Context, *, checked: bool = True) -> Iterator[Engine]:
         engine.dispose()
 
 
-def run(ctx: click.Context, flow: Callable[..., Any], *args: Any) -> Any:
+def run(ctx: click.Context, flow: Flow[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a flow in one transaction."""
     from cod.model import Refused
     from cod.pool import in_transaction
 
     with database(ctx) as engine:
         try:
-            return in_transaction(engine, flow, *args)
+            return in_transaction(engine, flow, *args, **kwargs)
         except Refused as refused:
             raise click.ClickException(refused.sentence) from None
 
 
-def read(ctx: click.Context, flow: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def read(ctx: click.Context, flow: Flow[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a flow that only reads, on one moment of the database; nobody who writes waits for it."""
     from cod.model import Refused
     from cod.store.engine import snapshot
