@@ -24,9 +24,7 @@ from cod.cli.server.recipe import make
 from cod.cli.show import (
     SPAN,
     client,
-    for_programs,
     if_missing_option,
-    print_json,
     print_result,
     progress_bar,
     shown,
@@ -309,12 +307,9 @@ def verify(ctx: click.Context, name: str) -> None:
       cod image verify debian
     """
     value = client(ctx).post(path_of("images", name, "verify"))
-    if for_programs():
-        print_json(value)
-    else:
-        click.echo(f"{name}: {value['chunks']} chunks, {'all sound' if value['ok'] else 'DAMAGED'}")
-        for fault in value["bad"]:
-            click.echo(f"  {fault}")
+    sound = "all sound" if value["ok"] else "DAMAGED"
+    lines = [f"{name}: {value['chunks']} chunks, {sound}", *value["bad"]]
+    print_result(value, "\n  ".join(lines))
     ctx.exit(0 if value["ok"] else 1)
 
 

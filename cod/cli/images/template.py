@@ -66,10 +66,7 @@ def show(ctx: click.Context, name: str) -> None:
       cod template show physics/web@2
     """
     value = client(ctx).get(path_of("templates", name))
-    if for_programs():
-        print_json(value)
-    else:
-        click.echo(value["document"])
+    print_result(value, value["document"])
 
 
 @template.command()

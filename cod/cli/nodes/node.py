@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -395,21 +396,13 @@ def places(ctx: click.Context, name: str) -> None:
     """
     api = client(ctx)
     found = api.get(path("nodes", name_of(api, name), "places"))["items"]
-    if for_programs():
-        print_json(found)
-        return
-    print_table(
-        ("PLACE", "MAY BOOT", "SUBNET", "CIRCUIT", "REMOTE", "PORT", "HEARD"),
-        [
-            (
-                each["id"],
-                "yes" if each["approved"] else "no",
-                *(each[key] or "-" for key in ("subnet", "circuit", "remote", "port")),
-                when(each["heard_at"]),
-            )
-            for each in found
-        ],
-    )
+    columns = ("PLACE", "MAY BOOT", "SUBNET", "CIRCUIT", "REMOTE", "PORT", "HEARD")
+    shown(found, lambda places: table(columns, map(_place, places)))
+
+
+def _place(place: Any) -> Sequence[object]:
+    where = (place[key] or "-" for key in ("subnet", "circuit", "remote", "port"))
+    return place["id"], "yes" if place["approved"] else "no", *where, when(place["heard_at"])
 
 
 @node.command()

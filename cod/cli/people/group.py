@@ -14,10 +14,8 @@ from cod.cli.scheduler.shares import preview_table, share_table
 from cod.cli.show import (
     client,
     created,
-    for_programs,
     if_missing_option,
     newest_option,
-    print_json,
     print_result,
     shown,
     table,
@@ -262,10 +260,7 @@ def webhook_secret(ctx: click.Context, name: str, new: bool) -> None:
     """
     where = path("groups", name, "webhook-secret")
     value = client(ctx).post(where) if new else client(ctx).get(where)
-    if for_programs():
-        print_json(value)
-    else:
-        click.echo(value["secret"])
+    print_result(value, value["secret"])
 
 
 @group.command()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from cod.cli.show import client, for_programs, print_json, with_json
+from cod.cli.show import client, print_result, with_json
 from cod.client import path
 from cod.quantity import counted
 
@@ -53,11 +53,6 @@ def nis(ctx: click.Context, name: str, folder: Path) -> None:
             written.replace(folder / file)
     except OSError as error:
         raise click.ClickException(f"{folder} cannot be written: {error.strerror}") from None
-    if for_programs():
-        print_json(value)
-    else:
-        people = len(value["maps"]["passwd.byname"])
-        click.echo(
-            f"{folder}: {len(value['maps'])} maps of the NIS domain {value['domain']},"
-            f" {counted(people, 'account')}"
-        )
+    people = len(value["maps"]["passwd.byname"])
+    about = f"{len(value['maps'])} maps of the NIS domain {value['domain']}"
+    print_result(value, f"{folder}: {about}, {counted(people, 'account')}")

@@ -16,7 +16,8 @@ from cod.cli.show import (
     for_programs,
     print_json,
     print_result,
-    print_table,
+    shown,
+    table_of,
     when,
     with_json,
     with_table,
@@ -122,21 +123,15 @@ def list_(ctx: click.Context, mine: bool) -> None:
     Example:
       cod token list
     """
-    values = _listed(ctx, mine)
-    if for_programs():
-        print_json(values)
-        return
-    print_table(
-        ("TOKEN", "MAY", "CREATED", "EXPIRES"),
-        [
-            (
-                v["name"],
-                v["scope"] + (f" in {v['group']}" if v.get("group") else ""),
-                when(v["created_at"]),
-                "never" if v["expires_at"] is None else when(v["expires_at"]),
-            )
-            for v in values
-        ],
+    shown(
+        _listed(ctx, mine),
+        lambda values: table_of(
+            values,
+            ("TOKEN", "name"),
+            ("MAY", lambda v: v["scope"] + (f" in {v['group']}" if v.get("group") else "")),
+            ("CREATED", lambda v: when(v["created_at"])),
+            ("EXPIRES", lambda v: "never" if v["expires_at"] is None else when(v["expires_at"])),
+        ),
     )
 
 
