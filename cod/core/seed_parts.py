@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from cod.model import Assignment, Node, Site, Subnet, Vcluster
+from cod.model import Assignment, Site, SshKey, Subnet, Vcluster
 from cod.policy.nodes import isolation, seed, sssd, template
 from cod.policy.people import kerberos
 from cod.policy.people import sshkeys as policy
 from cod.store.engine import Tx
-from cod.store.people import sshkeys
-from cod.store.scheduler import networks, vclusters
+from cod.store.scheduler import networks
 
 
-def parts(tx: Tx, node: Node, wanted: Assignment, site: Site) -> Sequence[seed.SeedPart]:
-    """Return the parts for a node that is held as `wanted` says. A subject adds its part to this
-    list."""
-    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+def parts(
+    vcluster: Vcluster | None,
+    subnet: Subnet,
+    wanted: Assignment,
+    keys: Iterable[tuple[str, SshKey]],
+    site: Site,
+) -> Sequence[seed.SeedPart]:
+    """Return the parts for a node that the vcluster holds as `wanted` says. A subject adds its part
+    to this list.
+
+    subnet  of the vcluster's systems (`system_subnet`)
+    keys    of its group's users, each with its user's name
+    """
     if vcluster is None:
         return []
-    subnet = system_subnet(tx, vcluster, site)
     servers = servers_of(site, subnet.servers)
     configuration = template.parse(wanted.document)
     passwords = site.kerberos.logins and kerberos.has_keytab(site.kerberos, configuration)
     return [
         seed.metadata_service(*(metadata_url(each, site) for each in subnet.servers)),
-        seed.login_keys(
-            policy.fitting(key.line for _user, key in sshkeys.of_group(tx, wanted.group_id))
-        ),
+        seed.login_keys(policy.fitting(key.line for _user, key in keys)),
         kerberos.seed_part(site.kerberos, configuration, site.domain, site.fileservers),
         sssd.seed_part(
             vcluster.name,

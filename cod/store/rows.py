@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -153,11 +153,11 @@ class Rows(Generic[Record]):
             self.select = self.select.select_from(source)
         # made once: SQLAlchemy keeps with a statement what it works out of it
         self._locked = table if source is not None else None  # alone, of what is joined
+        self._look_ups: dict[tuple[str, ...], tuple[Select[Any], ...]] = {}
         if len(table.primary_key) == 1:
             self._by_key = self._looked_up(self._key)
             among = self.select.where(Among(self._key, "keys"))
             self._all_locked = among.order_by(self._key).with_for_update(of=self._locked)
-        self._update: Update | None = None
         self._insert = insert(table)
         self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
 
@@ -167,11 +167,15 @@ class Rows(Generic[Record]):
         [column] = self._table.primary_key
         return column
 
+    @cached_property
     def _update_by_key(self) -> Update:
-        """Return the UPDATE of the row whose key is the parameter `of_key`."""
-        if self._update is None:
-            self._update = update(self._table).where(self._key == bindparam("of_key"))
-        return self._update
+        """The UPDATE of the row whose key is the parameter `of_key`."""
+        return update(self._table).where(self._key == bindparam("of_key"))
+
+    @cached_property
+    def _delete_by_key(self) -> Delete:
+        """The DELETE of the row whose key is the parameter `of_key`."""
+        return delete(self._table).where(self._key == bindparam("of_key"))
 
     def _looked_up(self, column: ColumnElement[Any]) -> tuple[Select[Any], ...]:
         """Return the statements for the row with a value in `column`: a plain and a locking one."""
@@ -227,6 +231,18 @@ class Rows(Generic[Record]):
         """Return the record with that key, as another row names it."""
         return self._record(*tx.execute(self._by_key[0], {"value": key}).one())
 
+    def by(self, tx: Tx, *, lock: bool = False, **values: Any) -> Record | None:
+        """Return the record with these values, none of them null, in columns that no two rows have
+        equal; None: there is none. The statement is made once for the columns: to make it takes
+        longer than to run it."""
+        names = tuple(values)
+        found = self._look_ups.get(names)
+        if found is None:
+            query = self.select.where(*(self._table.c[name] == bindparam(name) for name in names))
+            found = self._look_ups[names] = query, query.with_for_update(of=self._locked)
+        row = tx.execute(found[lock], values).one_or_none()
+        return None if row is None else self._record(*row)
+
     def by_name(self, tx: Tx, name: str, *, lock: bool = False) -> Record | None:
         """Return the record of that name; None: there is none."""
         row = tx.execute(self._by_name[lock], {"value": name}).one_or_none()
@@ -267,7 +283,7 @@ class Rows(Generic[Record]):
     def set(self, tx: Tx, key: int | str, **columns: Any) -> None:
         """Set columns of the row with that key."""
         if columns:
-            _write(tx, self._update_by_key(), columns, of_key=key)
+            _write(tx, self._update_by_key, columns, of_key=key)
 
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
         """Set columns of the record's row. Return the new record."""
@@ -286,11 +302,11 @@ class Rows(Generic[Record]):
         """Write a record over the row with its key; return whether that was there."""
         columns = dict(zip(self.names, self.values(record), strict=True))
         key = columns.pop(self._key.name)
-        return tx.execute(self._update_by_key(), columns | {"of_key": key}).rowcount == 1
+        return tx.execute(self._update_by_key, columns | {"of_key": key}).rowcount == 1
 
     def remove(self, tx: Tx, key: int | str) -> bool:
         """Delete the row with that key; return whether it was there."""
-        return tx.execute(delete(self._table).where(self._key == key)).rowcount == 1
+        return tx.execute(self._delete_by_key, {"of_key": key}).rowcount == 1
 
     # ------------------------------------------------------------ claims of work
 

@@ -28,7 +28,7 @@ def renew(tx: Tx, part: HostPart) -> None:
 
 def find(tx: Tx, server: str, part: str) -> HostPart | None:
     """Return what a part has said of itself last."""
-    return _ROWS.find(tx, _p.server == server, _p.part == part)
+    return _ROWS.by(tx, server=server, part=part)
 
 
 def every(tx: Tx) -> list[HostPart]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -181,6 +182,37 @@ def test_canonical_is_a_fixed_point(children: list[ElementTree.Element]) -> None
     root = ElementTree.Element("node")
     root.extend(children)
     assert canonical(ElementTree.tostring(root, encoding="unicode")) == canonical(canonical(REPORT))
+
+
+# what XML escapes, and letters that sort otherwise as the references which stand for them
+_VALUES = st.text(st.sampled_from("ab&<>\"'\t\n\r éλ😀"), max_size=4)
+
+
+@given(
+    st.recursive(
+        st.tuples(st.dictionaries(st.sampled_from("xyz"), _VALUES), _VALUES, st.just([])),
+        lambda inner: st.tuples(
+            st.dictionaries(st.sampled_from("xyz"), _VALUES), _VALUES, st.lists(inner, max_size=4)
+        ),
+    )
+)
+def test_canonical_is_the_sorted_tree_as_elementtree_writes_it(drawn: Any) -> None:
+    def made(drawn: Any) -> ElementTree.Element:
+        attributes, text, children = drawn
+        element = ElementTree.Element("e", attributes)
+        element.text = text
+        element.extend(map(made, children))
+        return element
+
+    def reduced(element: ElementTree.Element) -> ElementTree.Element:
+        kept = ElementTree.Element(element.tag, dict(sorted(element.attrib.items())))
+        kept.text = (element.text or "").strip() or None
+        kept.extend(sorted(map(reduced, element), key=ElementTree.tostring))
+        return kept
+
+    report = ElementTree.tostring(made(drawn), encoding="unicode")
+    expected = reduced(ElementTree.fromstring(report))
+    assert canonical(report) == ElementTree.tostring(expected, encoding="unicode")
 
 
 # ---------------------------------------------------------------- what has changed

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from sqlalchemy import Column, Float, Integer, MetaData, String, Table, create_engine
+from sqlalchemy import Column, Float, Integer, MetaData, String, Table, create_engine, exc
 
 from cod.model import Node, Refused
 from cod.model.records import record
@@ -64,6 +64,18 @@ def test_a_field_planted_in_table_and_record_comes_out_of_every_method(tx: Tx) -
     assert changed == rows.get(tx, 1, lock=True) == Shelf(1, "a", "elm")
     assert rows.every(tx, order=SHELVES.c.id.desc()) == [Shelf(2, "b", None), changed]
     assert rows.read(("before", *rows.values(changed)), 1) == changed
+
+
+def test_a_record_is_found_by_several_columns(tx: Tx) -> None:
+    rows = Rows(Shelf, SHELVES)
+    rows.insert(tx, [Shelf(1, "a", "oak"), Shelf(2, "b", "elm")])
+    for lock in (False, True):
+        assert rows.by(tx, name="b", remark="elm", lock=lock) == Shelf(2, "b", "elm")
+        assert rows.by(tx, name="a", remark="elm", lock=lock) is None
+    assert rows.by(tx, remark="oak") == Shelf(1, "a", "oak")
+    rows.insert(tx, [Shelf(3, "c", "oak")])
+    with pytest.raises(exc.MultipleResultsFound):
+        rows.by(tx, remark="oak")
 
 
 def test_what_is_not_there_is_none_or_refused(tx: Tx) -> None:

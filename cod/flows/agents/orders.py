@@ -53,6 +53,7 @@ from cod.store import dns_zones, stories, vcms
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import blocks, burnins, captures, holding, host_keys, nodes, sessions
+from cod.store.people import sshkeys
 from cod.store.scheduler import vclusters
 
 KEEP = "keep"  # field of a refusal: a disk that is marked keep is in the way
@@ -128,7 +129,9 @@ def current(
     domain = f"{vcluster.name}.{site.domain}" if vcluster else site.domain
     fqdn = f"{node.hostname or node.name}.{domain}"
     keyed += _keytab(tx, fqdn, order_id, site, configuration, unseal)
-    parts = keyed + list(seed_parts.parts(tx, node, wanted, site))
+    subnet = seed_parts.system_subnet(tx, vcluster, site)
+    keys = sshkeys.of_group(tx, wanted.group_id)
+    parts = [*keyed, *seed_parts.parts(vcluster, subnet, wanted, keys, site)]
     if inviter is not None:
         parts += _vcm_inside(tx, node, order_id, site, server, inviter, now)
     files = seed.seed_files(
@@ -137,7 +140,7 @@ def current(
         fqdn=fqdn,
         mac=node.boot_mac,
         parts=parts,
-        url=seed_parts.metadata_url(seed_parts.system_subnet(tx, vcluster, site).server, site),
+        url=seed_parts.metadata_url(subnet.server, site),
     )
     return replace(order, keep=spared, seed=files)
 

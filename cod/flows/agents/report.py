@@ -189,9 +189,10 @@ def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeT
     trampolines report more than they did takes over the cost and marks of the node's former
     type."""
     canonical = equal.canonical(document, site.types)
+    known = types.known(tx, canonical)
+    if known is not None:
+        return known
     before = types.get(tx, node.type_id) if node.type_id is not None else None
-    if before is not None and before.attributes == canonical:
-        return before
     like = before if before is not None and equal.tells_more(before.attributes, canonical) else None
     return types.of(tx, canonical, now, system=equal.system(canonical), like=like)
 

@@ -38,8 +38,10 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         f"{node.id}.{found.primed or node.generation}",
         f"{node.hostname or node.name}.{domain}",
     )
-    parts = [part for part in seed_parts.parts(tx, node, wanted, site) if not part.secret]
-    subnet = seed_parts.system_subnet(tx, vclusters.get(tx, node.vcluster_id or 0), site)
+    vcluster = vclusters.get(tx, node.vcluster_id or 0)
+    subnet = seed_parts.system_subnet(tx, vcluster, site)
+    keys = sshkeys.of_group(tx, wanted.group_id)
+    parts = seed_parts.parts(vcluster, subnet, wanted, keys, site)
     times = [at for at in (found.drain_until or found.expires_at, found.taken_at) if at is not None]
     report = ElementTree.fromstring(node.attributes) if node.attributes else None
     return Metadata(
@@ -65,9 +67,13 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         cpus=_number(report, "cpu", "count"),
         memory=_number(report, "memory", "mib"),
         user_data=configuration.user_data,
-        keys=tuple(LoginKey(user, key.line) for user, key in sshkeys.of_group(tx, wanted.group_id)),
+        keys=tuple(LoginKey(user, key.line) for user, key in keys),
         documents=seed.documents(
-            configuration, instance=instance, fqdn=fqdn, mac=found.mac, parts=parts
+            configuration,
+            instance=instance,
+            fqdn=fqdn,
+            mac=found.mac,
+            parts=[part for part in parts if not part.secret],
         ),
     )
 

@@ -11,18 +11,20 @@ from cod.model import possible_names as full_names
 from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.rows import Rows, theirs_or_shared
+from cod.store.rows import Among, Rows, theirs_or_shared
 
 _c = t.images.c
 _UNDER_WAY = (CaptureState.WANTED, CaptureState.RUNNING)  # captures that are to become images
 ROWS = Rows(Image, t.images)
+_NAMED = ROWS.select.where(Among(_c.name, "names"))
 get, add, change, remove = ROWS.get, ROWS.add, ROWS.set, ROWS.remove
 
 
 def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Image]:
     """Return the images that have one of these full names, by name. `lock`: they stay as they are
     until the commit."""
-    return {image.name: image for image in ROWS.every(tx, _c.name.in_(names), lock=lock)}
+    query = _NAMED.with_for_update() if lock else _NAMED
+    return {image.name: image for image in ROWS.all(tx, query, {"names": list(names)})}
 
 
 def resolve(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:

@@ -28,7 +28,7 @@ def find(tx: Tx, name: str) -> Template | None:
     own, at, revision = name.partition("@")
     if at:
         plain = revision.isdecimal() and len(revision) < 10
-        return ROWS.find(tx, _c.name == own, _c.revision == int(revision)) if plain else None
+        return ROWS.by(tx, name=own, revision=int(revision)) if plain else None
     return ROWS.find(tx, _c.name == own, _c.retired_at.is_(None), order=_c.revision.desc())
 
 

@@ -16,6 +16,11 @@ OPEN = (BurninState.WANTED, BurninState.RUNNING)
 _b = t.burnins.c
 ROWS = Rows(Burnin, t.burnins)
 change = ROWS.set
+_OPEN_OF = (
+    ROWS.select.where(_b.node_id == bindparam("node"), _b.state.in_(OPEN))
+    .order_by(_b.id.desc())
+    .limit(1)
+)
 _WAITING_WORK = select(
     select(t.captures.c.state).where(t.captures.c.node_id == bindparam("node")).scalar_subquery(),
     exists().where(_b.node_id == bindparam("node"), _b.state.in_(OPEN)),
@@ -24,7 +29,7 @@ _WAITING_WORK = select(
 
 def open_of(tx: Tx, node_id: int) -> Burnin | None:
     """Return the node's burn-in that is not over."""
-    return ROWS.find(tx, _b.node_id == node_id, _b.state.in_(OPEN), order=_b.id.desc())
+    return next(iter(ROWS.all(tx, _OPEN_OF, {"node": node_id})), None)
 
 
 def wanted(tx: Tx, node_id: int) -> Burnin | None:

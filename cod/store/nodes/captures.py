@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select, update
 
 from cod.model import Capture, Node
 from cod.states import CaptureState
@@ -17,17 +17,18 @@ from cod.store.rows import Rows, found_in, theirs
 OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _c = t.captures.c
 ROWS = Rows(Capture, t.captures)
+_STATE = select(_c.state).where(_c.node_id == bindparam("node"))
 get = ROWS.get
 
 
 def is_wanted(tx: Tx, node_id: int) -> bool:
     """Return whether the node waits to be captured in the trampoline."""
-    return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.WANTED
+    return tx.scalar(_STATE, {"node": node_id}) == CaptureState.WANTED
 
 
 def is_done(tx: Tx, node_id: int) -> bool:
     """Return whether the node's newest capture has become an image."""
-    return tx.scalar(select(_c.state).where(_c.node_id == node_id)) == CaptureState.DONE
+    return tx.scalar(_STATE, {"node": node_id}) == CaptureState.DONE
 
 
 def of_nodes(tx: Tx, node_ids: Sequence[int]) -> set[int]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Select, bindparam, func, insert, select
 
 from cod.states import ConflictKind
 from cod.store import tables as t
 from cod.store.engine import Tx
 
 _c = t.conflicts.c
+_ADD = insert(t.conflicts)
 
 
 def add(
@@ -25,11 +27,8 @@ def add(
     mac: str | None = None,
 ) -> None:
     """Record a conflict; `about` is a sentence for people, `kind` a `ConflictKind`."""
-    tx.execute(
-        insert(t.conflicts).values(
-            at=now, kind=ConflictKind(kind), about=about, subnet=subnet, address=address, mac=mac
-        )
-    )
+    row = dict(kind=ConflictKind(kind), about=about, subnet=subnet, address=address, mac=mac)
+    tx.execute(_ADD, {"at": now, **row})
 
 
 def add_once(
@@ -48,13 +47,20 @@ def add_once(
     with the same values of the columns `same` ('subnet', 'mac', 'about'): a storm of one trouble is
     one row. Return whether it was recorded."""
     values = {"subnet": subnet, "mac": mac, "about": about}
-    seen = select(_c.id).where(
-        _c.kind == kind, _c.at > now - within, *(_c[name] == values[name] for name in same)
-    )
-    if tx.scalar(seen.limit(1)) is not None:
+    alike = {name: values[name] for name in same}
+    if tx.scalar(_seen(tuple(same)), {"kind": kind, "after": now - within, **alike}) is not None:
         return False
     add(tx, kind, about, now, subnet=subnet, address=address, mac=mac)
     return True
+
+
+@lru_cache
+def _seen(same: tuple[str, ...]) -> Select[tuple[int]]:
+    """Return the look for a conflict of a kind after a time with the same values, null or not, of
+    those columns."""
+    alike = (_c[name].is_not_distinct_from(bindparam(name)) for name in same)
+    query = select(_c.id).where(_c.kind == bindparam("kind"), _c.at > bindparam("after"), *alike)
+    return query.limit(1)
 
 
 def count_since(tx: Tx, kind: str, since: float) -> int:

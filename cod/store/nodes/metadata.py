@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import and_, select
+from sqlalchemy import and_, bindparam, select
 
 from cod.model import Assignment, Node, ipv4
 from cod.states import OWN_SYSTEM, ReclaimState
@@ -14,6 +14,49 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 
 _b, _n, _v, _r = t.bindings.c, t.nodes.c, t.vclusters.c, t.reclaims.c
+_AT = (
+    select(
+        *nodes.ROWS.columns,
+        _b.mac,
+        _b.subnet,
+        _v.name,
+        t.groups.c.name,
+        _v.expires_at,
+        _v.drain_until,
+        t.config_templates.c.revision,
+        t.node_types.c.name,
+        t.node_blocks.c.name,
+        t.install_images.c.generation,
+        t.reservations.c.promised_at,
+        _r.deadline,
+        _v.group_id,
+        t.config_templates.c.name,
+        t.config_templates.c.document,
+    )
+    .select_from(t.bindings)
+    .join(t.nodes, _n.id == _b.node_id)
+    .join(t.vclusters, _v.id == _n.vcluster_id)
+    .join(t.groups, t.groups.c.id == _v.group_id)
+    .join(t.config_templates, t.config_templates.c.id == _n.template_id)
+    .outerjoin(t.node_types, t.node_types.c.id == _n.type_id)
+    .outerjoin(t.node_blocks, t.node_blocks.c.id == _n.block_id)
+    .outerjoin(t.install_images, t.install_images.c.node_id == _n.id)
+    .outerjoin(t.reservations, t.reservations.c.node_id == _n.id)
+    .outerjoin(
+        t.reclaims,
+        and_(
+            _r.id == t.reservations.c.reclaim_id,
+            _r.vcluster_id == _n.vcluster_id,
+            _r.state == ReclaimState.OPEN,
+        ),
+    )
+    .where(
+        _b.address == bindparam("number"),
+        _b.kind == "vcluster",
+        _b.mac.is_not(None),
+        _n.state.in_(OWN_SYSTEM),
+    )
+)
 
 
 class Found(NamedTuple):
@@ -49,50 +92,7 @@ def at(tx: Tx, address: str) -> Found | None:
         number = ipv4(address)
     except OSError:
         return None
-    query = (
-        select(
-            *nodes.ROWS.columns,
-            _b.mac,
-            _b.subnet,
-            _v.name,
-            t.groups.c.name,
-            _v.expires_at,
-            _v.drain_until,
-            t.config_templates.c.revision,
-            t.node_types.c.name,
-            t.node_blocks.c.name,
-            t.install_images.c.generation,
-            t.reservations.c.promised_at,
-            _r.deadline,
-            _v.group_id,
-            t.config_templates.c.name,
-            t.config_templates.c.document,
-        )
-        .select_from(t.bindings)
-        .join(t.nodes, _n.id == _b.node_id)
-        .join(t.vclusters, _v.id == _n.vcluster_id)
-        .join(t.groups, t.groups.c.id == _v.group_id)
-        .join(t.config_templates, t.config_templates.c.id == _n.template_id)
-        .outerjoin(t.node_types, t.node_types.c.id == _n.type_id)
-        .outerjoin(t.node_blocks, t.node_blocks.c.id == _n.block_id)
-        .outerjoin(t.install_images, t.install_images.c.node_id == _n.id)
-        .outerjoin(t.reservations, t.reservations.c.node_id == _n.id)
-        .outerjoin(
-            t.reclaims,
-            and_(
-                _r.id == t.reservations.c.reclaim_id,
-                _r.vcluster_id == _n.vcluster_id,
-                _r.state == ReclaimState.OPEN,
-            ),
-        )
-        .where(
-            _b.address == number,
-            _b.kind == "vcluster",
-            _b.mac.is_not(None),
-            _n.state.in_(OWN_SYSTEM),
-        )
-    )
-    row = tx.execute(query).one_or_none()
+    row = tx.execute(_AT, {"number": number}).one_or_none()
     if row is None:
         return None
     node = nodes.ROWS.read(row)

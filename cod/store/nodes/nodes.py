@@ -72,6 +72,10 @@ _KEPT_FOR_NOBODY = ROWS.select.where(
 _WAITING_FOR = ROWS.select.where(_n.waits_for == bindparam("part")).order_by(_n.waits_since, _n.id)
 _MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
 _HISTORY = insert(t.node_history)
+_ERASED = update(t.node_history).where(
+    t.node_history.c.node_id == bindparam("of_node"),
+    t.node_history.c.generation == bindparam("came_with"),
+)
 _NEAR = union_all(
     select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
         Among(t.nics.c.mac, "macs") | (t.nics.c.node_id == bindparam("node"))
@@ -552,12 +556,8 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
 def note_erased(tx: Tx, moved: Node, document: str) -> None:
     """Store, with the transition that brought `moved` into its state, how its disks were erased
     before."""
-    h = t.node_history
-    tx.execute(
-        update(h)
-        .where(h.c.node_id == moved.id, h.c.generation == moved.generation)
-        .values(erased=document)
-    )
+    of_row = {"of_node": moved.id, "came_with": moved.generation}
+    tx.execute(_ERASED, {"erased": document, **of_row})
 
 
 def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:

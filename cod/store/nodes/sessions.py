@@ -41,6 +41,12 @@ _PEERS = (
     _s.server == bindparam("by"),
     _s.epoch == bindparam("begun"),
 )
+_CLOSE = delete(t.sessions).where(*_PEERS)
+_FORGET_REPORT = (
+    update(t.sessions)
+    .where(_s.node_id == bindparam("node"))
+    .values(reported=False, epoch=_s.epoch + bindparam("newer"))
+)
 _REPORTED = update(t.sessions).where(*_PEERS).values(reported=True)
 # the node first, which is locked first wherever both are
 _OF_PEER = (
@@ -102,7 +108,7 @@ def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
 def close(tx: Tx, peer: Peer) -> bool:
     """Close a session whose connection is gone; return False when a newer one has replaced it:
     nothing was changed."""
-    return tx.execute(delete(t.sessions).where(*_is(peer))).rowcount == 1
+    return tx.execute(_CLOSE, _values(peer)).rowcount == 1
 
 
 def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
@@ -131,11 +137,7 @@ def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
 def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
     """Send no more orders on the node's connection, as the node is about to lose its power. Its
     agent has to report again; on a newer connection, if `newer`."""
-    tx.execute(
-        update(t.sessions)
-        .where(_s.node_id == node_id)
-        .values(reported=False, epoch=_s.epoch + int(newer))
-    )
+    tx.execute(_FORGET_REPORT, {"node": node_id, "newer": int(newer)})
 
 
 def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:

@@ -34,12 +34,12 @@ def usable(mac: ColumnElement[str], *, away: bool = False) -> ColumnElement[bool
 
 def at(tx: Tx, switch: str, port: str, *, lock: bool = False) -> SwitchPort | None:
     """Return the row of a switch's port."""
-    return ROWS.find(tx, _p.switch == switch, _p.port == port, lock=lock)
+    return ROWS.by(tx, switch=switch, port=port, lock=lock)
 
 
 def of_mac(tx: Tx, mac: str, *, lock: bool = False) -> SwitchPort | None:
     """Return the port that the NIC is on, as far as that is known."""
-    return ROWS.find(tx, _p.mac == mac, lock=lock)
+    return ROWS.by(tx, mac=mac, lock=lock)
 
 
 def known(tx: Tx, macs: Sequence[str]) -> set[str]:

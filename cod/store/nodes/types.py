@@ -25,19 +25,24 @@ def every(tx: Tx) -> list[NodeType]:
     return ROWS.every(tx, order=_k.id)
 
 
+def known(tx: Tx, canonical: str) -> NodeType | None:
+    """Return the type with those canonical attributes (`policy.hardware.equal.canonical`)."""
+    return ROWS.by(tx, digest=_digest(canonical))
+
+
 def of(
     tx: Tx, canonical: str, now: float, *, system: str = "", like: NodeType | None = None
 ) -> NodeType:
-    """Return the type with those canonical attributes (`policy.hardware.equal.canonical`), of which
-    `system` is the product (`equal.system`). Make it if they are new.
+    """Return the type with those canonical attributes, of which `system` is the product
+    (`equal.system`). Make it if they are new.
 
     A rack of equal machines reports at once, to several servers: the second server takes the type
     that the first has made. A new type takes cost, marks and watts from `like`."""
-    digest = _digest(canonical)
-    product = _digest(system) if system else None
-    found = ROWS.find(tx, _k.digest == digest)
+    found = known(tx, canonical)
     if found is not None:
         return found
+    digest = _digest(canonical)
+    product = _digest(system) if system else None
     own = {"cost": 1.0} if like is None else {name: getattr(like, name) for name in _GIVEN}
     number = (tx.scalar(select(func.max(_k.id))) or 0) + 1
     # an administrator may have given the first to another
@@ -53,7 +58,7 @@ def of(
                     **own,
                 )
             )
-        found = ROWS.find(tx, _k.digest == digest)
+        found = known(tx, canonical)
         if found is not None:
             return found
     raise AssertionError("the type can neither be found nor made")

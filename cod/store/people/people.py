@@ -47,7 +47,7 @@ def named(tx: Tx, name: str) -> User:
 
 def by_subject(tx: Tx, subject: str) -> User | None:
     """Return the user who signs in elsewhere under that name."""
-    return ROWS.find(tx, _u.subject == subject)
+    return ROWS.by(tx, subject=subject)
 
 
 def of_directory(tx: Tx, directory: str, now: float) -> list[User]:

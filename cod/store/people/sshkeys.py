@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from sqlalchemy import delete, select
+from sqlalchemy import bindparam, delete, select
 
 from cod.model import Role, SshKey
 from cod.store import tables as t
@@ -14,6 +14,13 @@ from cod.store.rows import Rows
 
 _k, _p, _u = t.ssh_keys.c, t.group_permissions.c, t.users.c
 ROWS = Rows(SshKey, t.ssh_keys)
+_OF_GROUP = (
+    select(_u.name, *ROWS.columns)
+    .join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
+    .join(t.group_permissions, _p.user_id == _u.id)
+    .where(_p.group_id == bindparam("group"), _p.role.in_([Role.OWNER, Role.MEMBER]), *people.ABLE)
+    .order_by(_u.name, _k.id)
+)
 
 
 def of_user(tx: Tx, user_id: int) -> list[SshKey]:
@@ -24,14 +31,7 @@ def of_user(tx: Tx, user_id: int) -> list[SshKey]:
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
     """Return (user's name, key) of the group's owners and members who may sign in, by name; a
     user's oldest key first."""
-    query = (
-        select(_u.name, *ROWS.columns)
-        .join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
-        .join(t.group_permissions, _p.user_id == _u.id)
-        .where(_p.group_id == group_id, _p.role.in_([Role.OWNER, Role.MEMBER]), *people.ABLE)
-        .order_by(_u.name, _k.id)
-    )
-    return [(row[0], ROWS.read(row, 1)) for row in tx.execute(query)]
+    return [(row[0], ROWS.read(row, 1)) for row in tx.execute(_OF_GROUP, {"group": group_id})]
 
 
 def add(tx: Tx, key: SshKey) -> SshKey:

@@ -19,7 +19,7 @@ _LARGEST = 2**12  # addresses of a subnet, /20
 
 def of(tx: Tx, vcluster_id: int) -> VclusterNetwork | None:
     """Return the vcluster's network; None: it has none."""
-    return of_each(tx, [vcluster_id]).get(vcluster_id)
+    return ROWS.by(tx, vcluster_id=vcluster_id)
 
 
 def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, VclusterNetwork]:
