@@ -155,9 +155,7 @@ FAULTS = {
     "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since", 1),
     "a flow raises": Fault(deadlines, "run", _raise, "a bug", 1),
     "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds", 2),
-    "a commit is doubled": Fault(
-        audit, "has_run", lambda *_, **__: False, "carried out 2 times", 3
-    ),
+    "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "and carried out", 3),
     "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended", 2),
     "an address is given twice": Fault(
         BindingBatch, "free", lambda _, __, pool, *___: pool[9], "which m", 1

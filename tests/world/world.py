@@ -78,7 +78,7 @@ REST = 1200.0  # seconds in which everything comes to rest
 # seconds after the end of a lease in which its nodes are taken back: a manager that has only begun
 # waits for a minute, and the owner has a grace
 LEASE_LATE = 100.0
-PLANNED = 20.0  # seconds within which a manager has planned for a request
+PLANNED = 20.0  # seconds within which a manager has planned for a request, or with free nodes
 ASKS_AGAIN = 3.0  # seconds until a person whose question got no answer asks again
 TRIES = 20
 
@@ -156,6 +156,7 @@ class World:
         self, seed: int, engine: Engine, folder: Path, plan: Plan, told: Sequence[Told] = ()
     ) -> None:
         self.seed, self.engine, self.plan = seed, engine, plan
+        self._sqlite: Any = engine.raw_connection().driver_connection
         self.clock, self.outcome = Clock(START), Outcome(seed)
         self.seen = self.outcome.seen
         self._rng = random.Random(f"{seed} world")
@@ -181,7 +182,7 @@ class World:
         self.parts: dict[tuple[int, str], Part] = {}  # by server
         self.calm, self._served_since = bool(told), 0.0
         self._checker = Histories()
-        self._last = 0
+        self._last, self._moved = 0, 0.0  # the newest transition, and when it was seen
         self._written_rows = 0  # when it was checked last, as SQLite counts them
         # node -> (since when, full name of the host that it is) of its holders
         self._holders: dict[int, list[tuple[float, str]]] = {}
@@ -308,11 +309,11 @@ class World:
     def check(self, *, whole: bool = False, by: SimReactor | None = None) -> None:
         """Check what must hold after every transaction, of the process `by`; after those that have
         moved no node only if `whole`."""
+        written = self._sqlite.total_changes  # most looks find nothing, and need no transaction
+        if written == self._written_rows and not whole:
+            return
+        self._written_rows = written
         with self.engine.connect() as tx:
-            written = tx.connection.driver_connection.total_changes
-            if written == self._written_rows and not whole:
-                return
-            self._written_rows = written
             newest = tx.exec_driver_sql("SELECT max(id) FROM node_history").scalar() or 0
             if newest < self._last:
                 self.trouble(f"the database has forgotten {self._last - newest} transitions")
@@ -320,6 +321,7 @@ class World:
                 return
             new = history_after(tx, self._last)
             before, self._last = self._last, newest
+            self._moved = self.clock.now if new else self._moved
             found = [str(one) for row in new for one in self._checker.add(row)]
             found += map(str, self._checker.compare(node_rows(tx)))
             found += self._look(tx)
@@ -519,8 +521,9 @@ class World:
             newest = tx.scalar(select(func.max(r.id)).where(r.state == "pending"))
             if newest != self._newest[0]:
                 self._newest = newest, self.clock.now
-            if newest is not None and self.clock.now < self._newest[1] + PLANNED:
-                return "a request is new"
+            planned_at = max(self._newest[1], self._moved) + PLANNED
+            if newest is not None and self.clock.now < planned_at:
+                return "a request is new, or may get nodes that have just moved"
             if tx.scalar(select(func.count()).where(k.ended_at.is_(None))):
                 return "nodes are being reclaimed"
             differing = [why for vcm in self._vcms.values() if (why := vcm.differs(tx))]
@@ -608,15 +611,13 @@ class World:
 
     def crash(self) -> None:
         """Have all servers crash in some seconds, and the database forget what comes until then."""
-        database = self.engine.raw_connection().driver_connection
-        assert database is not None
-        remembered = database.serialize()
+        remembered = self._sqlite.serialize()
 
         def crashes() -> None:
             self.say(f"all servers crash, and the database forgets {TAIL:.0f} s")
             for part in list(self.parts):
                 self._kill(*part)
-            database.deserialize(remembered)
+            self._sqlite.deserialize(remembered)
 
         self.clock.later(TAIL, crashes)
 
