@@ -177,7 +177,12 @@ class SwitchPort:
     wished_at: Undescribed[float]
     applied_vlan: Annotated[
         int | None,
-        About("Applied", FieldKind.NUMBER, "as last read from the switch, at `verified_at`"),
+        About(
+            "Applied",
+            FieldKind.NUMBER,
+            "as last read from the switch, at `verified_at`; where a VLAN was no longer wanted"
+            " before the switch showed it, that VLAN",
+        ),
     ]
     applied_seq: Undescribed[int]
     verified_at: Annotated[float | None, About("Verified", FieldKind.MOMENT, level=FieldLevel.WIDE)]

@@ -125,6 +125,23 @@ def test_a_wish_counts_until_it_is_read_back_and_the_newest_has_the_last_word(tx
     assert switch_ports.arrived(tx, node)
 
 
+@pytest.mark.parametrize("leaves", ["back", "forgotten"])
+def test_a_vlan_is_in_use_until_a_port_that_may_be_in_it_was_read(tx: Tx, leaves: str) -> None:
+    node = machine(tx)
+    sight(tx, node, "spine", "p1")
+    switch_ports.want(tx, node, 2001, 1.0)
+    in_session = port(tx, node)
+    if leaves == "back":
+        switch_ports.want(tx, node, None, 2.0)
+    else:
+        store.detach(tx, [node.id])
+    assert 2001 in store.vlans(tx), "the session may be changing the port"
+    assert not done(tx, in_session, 2001)
+    assert 2001 in store.vlans(tx)
+    done(tx, port_of(tx, "spine", "p1"), 1)
+    assert store.vlans(tx) == {1}
+
+
 def test_a_wish_that_was_given_up_is_made_anew(tx: Tx) -> None:
     node = machine(tx)
     sight(tx, node, "leaf", "p1")

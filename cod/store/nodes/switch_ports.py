@@ -76,11 +76,14 @@ def add(
 
 def wish(tx: Tx, port: SwitchPort, vlan: int | None, now: float) -> SwitchPort:
     """Want the port in that VLAN; None: in its switch's provisioning VLAN. Returns the port as it
-    is now."""
+    is now. A wish that is replaced before it was read back may have been carried out, or is just
+    now: the port counts as being in that VLAN until it is read."""
+    unread = port.applied_seq != port.seq and port.wanted_vlan is not None
     return change(
         tx,
         port,
         wanted_vlan=vlan,
+        applied_vlan=port.wanted_vlan if unread else port.applied_vlan,
         seq=port.seq + 1,
         wished_at=now,
         next_at=now,
@@ -99,13 +102,8 @@ def detach(tx: Tx, node_ids: Sequence[int]) -> None:
     """Take those nodes' NICs from their ports; a port that COD has changed goes back to
     provisioning."""
     mine = _p.node_id.in_(node_ids)
-    tx.execute(
-        update(t.switch_ports)
-        .where(mine, _p.wanted_vlan.is_not(None))
-        .values(
-            wanted_vlan=None, seq=_p.seq + 1, next_at=0.0, attempts=0, reason="", given_up=False
-        )
-    )
+    for port in ROWS.every(tx, mine, _p.wanted_vlan.is_not(None), order=_p.id, lock=True):
+        wish(tx, port, None, port.wished_at)  # due at once
     tx.execute(update(t.switch_ports).where(mine).values(node_id=None, mac=None))
 
 
