@@ -70,6 +70,8 @@ def test_what_stops_is_said_and_wants_a_tick(there: Served) -> None:
     wrong = asked.send(DO, reason="")
     assert wrong.status == 422
     assert "tick this: work stops in batch" in wrong.words
+    assert "node01, node19, node20" in wrong.words, "it still says for which nodes"
+    assert wrong.tree.xpath("//*[@autofocus]/@name") == ["sure"]
     assert state(there, "node01") == "active"
     again = wrong.send(DO, reason=" ", sure="yes")
     assert again.status == 422
