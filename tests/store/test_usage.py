@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from cod.flows.scheduler import shares
 from cod.flows.scheduler import usage as flow
-from cod.model import Refused
+from cod.model import Refused, Site
 from cod.policy.usage_buckets import DAYS, HOURS, MINUTES
 from cod.store import tables as t
 from cod.store import watermarks
@@ -114,6 +115,15 @@ def test_nodes_by_state(tx: Tx, world: dict[str, int]) -> None:
     day = flow.states(tx, since=NOON - 3 * DAYS, until=now, now=now)
     assert (day.span, len(day.starts)) == (DAYS, 4)
     assert day.series[0].nodes[-1] == pytest.approx(6 * 600 / DAYS)
+
+
+def test_a_day_that_goes_on_has_the_nodes_of_its_counted_part(
+    tx: Tx, world: dict[str, int]
+) -> None:
+    now = minutes(tx, 10)
+    day = shares.used(tx, "red", site=Site("lab", "cod.test", ()), now=now).days[-1]
+    part = 600 / (12 * HOURS + 600)  # nothing was counted before noon
+    assert (day.own, day.equal, day.free) == pytest.approx((4 * part, 2 * part, 1 * part))
 
 
 def test_a_gap_is_not_made_up(tx: Tx, world: dict[str, int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from cod import quantity
 from cod.flows.scheduler.calendar import Bar
+from cod.flows.scheduler.usage import Chart, Series
 from cod.web.portal import attributes, formatting, forms
 from cod.web.portal.pages import calendar, timeline
 
@@ -173,3 +175,15 @@ def test_no_bar_of_the_calendar_hides_another(spans: list[tuple[float, float | N
         for lane in lanes
         for one, other in pairwise(lane)
     )
+
+
+def test_a_chart_ends_with_what_was_counted() -> None:
+    """The hour that goes on has counted 6 minutes of its 12 nodes; of the next nothing is known."""
+    nodes = (12.0, 12.0, 1.2, 0.0)
+    counted = Chart("type", 3600, (0, 3600, 7200, 10800), (Series("t", nodes),), 7200.0 + 360)
+    shown = timeline.so_far(counted)
+    assert shown.starts == (0, 3600, 7200)
+    assert [one.nodes for one in shown.series] == [pytest.approx((12.0, 12.0, 12.0))]
+    whole = replace(counted, counted_until=14400.0)
+    assert timeline.so_far(whole) == whole
+    assert timeline.so_far(replace(counted, counted_until=None)).series == ()

@@ -191,7 +191,7 @@ def add(
                 ]
         if wait:
             values = [_taken_in(api, each["name"], timeout) for each in values]
-        shown(values, image_table, as_json)
+        shown(values, image_table)
         return
     existing = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
     if existing is not None and existing["state"] != "failed":

@@ -29,6 +29,7 @@ from cod.policy.sharing import (
 from cod.policy.sharing.shares import dominant, faded
 from cod.policy.sharing.turns import DAY
 from cod.states import UNAPPROVED, NodeState
+from cod.store import watermarks
 from cod.store.engine import Tx, trial
 from cod.store.nodes import energy, types
 from cod.store.people import groups, user_usage
@@ -263,8 +264,8 @@ NOT_IN_SERVICE = UNAPPROVED | {NodeState.QUARANTINED, NodeState.RETIRED}
 
 @dataclass(frozen=True, slots=True)
 class UsedSpan:
-    """Nodes on the average from `at` on, for a day: the group's own, those of groups of higher,
-    equal and lower priority, and free ones."""
+    """Nodes on the average from `at` on, for a day, or as far as it was counted: the group's own,
+    those of groups of higher, equal and lower priority, and free ones."""
 
     at: float
     own: float
@@ -315,6 +316,7 @@ def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupU
     for state, start, seconds in usage.by_state(tx, usage_buckets.DAYS, starts[0], starts[-1]):
         if state not in NOT_IN_SERVICE:
             node_seconds[start] += seconds
+    counted = watermarks.at(tx, watermarks.POOL) or 0.0
     taken = {at: sum(sums[part][at] for part in ("own", *PRIORITIES)) for at in starts}
     free = {at: max(0.0, node_seconds[at] - taken[at]) for at in starts}
     whole = sum(taken.values()) + sum(free.values()) or 1.0
@@ -348,13 +350,14 @@ def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupU
         tuple(
             UsedSpan(
                 at,
-                sums["own"][at] / DAY,
-                sums["higher"][at] / DAY,
-                sums["equal"][at] / DAY,
-                sums["lower"][at] / DAY,
-                free[at] / DAY,
+                sums["own"][at] / length,
+                sums["higher"][at] / length,
+                sums["equal"][at] / length,
+                sums["lower"][at] / length,
+                free[at] / length,
             )
             for at in starts
+            if (length := min(DAY, counted - at)) > 0
         ),
     )
 

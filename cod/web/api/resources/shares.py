@@ -153,8 +153,8 @@ class OthersPartReply(Reply):
 
 
 class UsedSpanReply(ReplyOf[UsedSpan], whole=True):
-    """Nodes on the average in the day (UTC) that begins `at`: the group's own, those of groups of
-    higher, equal and lower priority, and free ones."""
+    """Nodes on the average in the day (UTC) that begins `at`, as far as it was counted: the group's
+    own, those of groups of higher, equal and lower priority, and free ones."""
 
 
 class GroupUseReply(ReplyOf[GroupUse], whole=True):

@@ -14,7 +14,7 @@ from cod.pool import Tx
 from cod.web.api.routes import ANYBODY, Call, Named, see
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act
-from cod.web.portal.pages.timeline import DAY, SHOWN, chart, dated, time_label
+from cod.web.portal.pages.timeline import DAY, SHOWN, chart, dated, so_far, time_label
 
 ONE = "/shares/{name}"
 PARTS = {
@@ -44,7 +44,7 @@ def _shares(tx: Tx, ask: Call) -> dict[str, Any]:
         "ranked": ask.site.policy.fair_half_life > 0,
         "rule": ask.site.policy.fair,
         "half_life": ask.site.policy.fair_half_life,
-        "chart": chart(held, "Nodes held by group"),
+        "chart": chart(so_far(held), "Nodes held by group"),
     }
 
 

@@ -44,17 +44,19 @@ class TimelineQuery(Query):
 
 def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
     since = ask.now - WINDOWS[ask.query.window] * DAY
-    held = usage.held(
-        tx,
-        since=since,
-        until=ask.now,
-        by=ask.query.by,
-        limit=SHOWN,
-        groups=ask.who.groups,
-        now=ask.now,
-        **ask.query.whose,
+    held = so_far(
+        usage.held(
+            tx,
+            since=since,
+            until=ask.now,
+            by=ask.query.by,
+            limit=SHOWN,
+            groups=ask.who.groups,
+            now=ask.now,
+            **ask.query.whose,
+        )
     )
-    states = in_words(usage.states(tx, since=since, until=ask.now, now=ask.now))
+    states = in_words(so_far(usage.states(tx, since=since, until=ask.now, now=ask.now)))
     numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
     return {
         "held": held,
@@ -66,6 +68,21 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
         "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
         "state_numbers": numbers("pool", "history"),
     }
+
+
+def so_far(shown: Chart) -> Chart:
+    """Return the chart as far as it was counted. The average of the span that goes on is of its
+    counted part: over all of the span, each chart would fall at its end."""
+    until = shown.counted_until or 0.0
+    count = sum(start < until for start in shown.starts)
+    if not count:
+        return replace(shown, starts=(), series=())
+    part = min(1.0, (until - shown.starts[count - 1]) / shown.span)
+    series = (
+        replace(one, nodes=(*one.nodes[: count - 1], one.nodes[count - 1] / part))
+        for one in shown.series
+    )
+    return replace(shown, starts=shown.starts[:count], series=tuple(series))
 
 
 def in_words(shown: Chart) -> Chart:
