@@ -27,13 +27,14 @@ from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
 from cod.store.people import people, signins
 from tests.portal_site import Portal
-from tests.system.browser import Complaints, browser, context
+from tests.system.browser import BOTH, CHROMIUM_ALONE, Complaints, browser, context
 
 pytestmark = [pytest.mark.system, pytest.mark.in_turn(2, together=True)]
 
 
 @pytest.fixture(scope="module")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+def portal(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Portal]:
+    """A site for each browser, whose tests change it."""
     with_site = Portal(tmp_path_factory.mktemp("portal"))
     with_site.found()
     with with_site:
@@ -113,6 +114,7 @@ def _is_at(tx: Tx, name: str, done: int) -> None:
     nodes.change(tx, nodes.by_name(tx, name), progress_done=done, progress_total=100)
 
 
+@BOTH
 def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine, page: Any) -> None:
     follows(page, f"{portal.url}/vclusters/farm")
     name = page.locator("[data-progress]").first.get_attribute("data-progress")
@@ -124,6 +126,7 @@ def test_states_and_progress_follow_what_happens(portal: Portal, engine: Engine,
     page.locator(f"[data-progress='{name}']").first.wait_for(state="detached")
 
 
+@CHROMIUM_ALONE
 def test_nothing_is_fetched_between_a_form_and_its_answer(
     portal: Portal, engine: Engine, page: Any
 ) -> None:
@@ -309,6 +312,7 @@ def test_what_somebody_types_stays_when_the_session_is_over(
     assert page.locator("main input[name=name] >> nth=0").input_value() == "half a name"
 
 
+@CHROMIUM_ALONE
 def test_a_check_that_was_refused_as_too_many_is_asked_again(portal: Portal, page: Any) -> None:
     asked: list[str] = []
 

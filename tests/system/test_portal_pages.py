@@ -92,7 +92,8 @@ def test_every_page_has_an_example() -> None:
 
 
 @pytest.fixture(scope="module")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+def portal(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Portal]:
+    """A site for each browser, whose tests change it."""
     served = Portal(tmp_path_factory.mktemp("portal"))
     served.found()
     with served:

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.portal_site import Portal
-from tests.system.browser import Complaints, browser, context, faults, picture
+from tests.system.browser import BOTH, Complaints, browser, context, faults, picture
 from tests.system.test_portal_pages import portal, signed_in
 
 pytestmark = [
@@ -42,6 +42,7 @@ def in_utc(local: str) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
+@BOTH
 def test_a_new_cluster_is_reserved_in_four_clicks(portal: Portal, page: Page) -> None:
     page.goto(f"{portal.url}/calendar?window=month")
     clicks = 0

@@ -93,7 +93,8 @@ class Machines:
 
 
 @pytest.fixture(scope="module")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+def portal(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Portal]:
+    """A site for each browser, whose tests change it."""
     with_site = Portal(tmp_path_factory.mktemp("portal"))
     with_site.found()
     with with_site:
@@ -139,6 +140,13 @@ def opened(
     return page
 
 
+# Firefox takes what is pasted from `data`.
+PASTE = """text => {
+  const clipboardData = new DataTransfer();
+  clipboardData.setData("text/plain", text);
+  document.querySelector("#terminal textarea").dispatchEvent(new ClipboardEvent("paste", {
+    clipboardData, data: text, dataType: "text/plain", bubbles: true, cancelable: true }));
+}"""
 LATENCY = """() => {
   const rows = document.querySelector("#terminal .xterm-rows");
   window.keys = "";
@@ -178,11 +186,7 @@ def test_what_is_typed_reaches_the_console_and_its_output_is_drawn(
     page.keyboard.press("Control+c")
     page.keyboard.press("Tab")
     page.keyboard.press("Control+k")  # which leads to the search elsewhere
-    page.evaluate(
-        """() => { const data = new DataTransfer(); data.setData("text/plain", "pas\\nted");
-           document.querySelector("#terminal textarea").dispatchEvent(new ClipboardEvent("paste",
-             { clipboardData: data, bubbles: true, cancelable: true })); }"""
-    )
+    page.evaluate(PASTE, "pas\nted")
     until(
         lambda: machines.typed() == b"root\r\x1b[A\x03\t\x0bpas\rted", lambda: machines.typed(), 60
     )
@@ -237,12 +241,7 @@ def test_a_long_paste_is_typed_whole_and_what_is_refused_is_said(
     expect(page.locator("#terminal .xterm-rows")).to_contain_text("n1 login:")
     page.locator("#terminal .screen").click()
     text = 999 * "a" + "\U0001f600" + "\u00fc"  # of two halves, which a thousand would part
-    page.evaluate(
-        """(text) => { const data = new DataTransfer(); data.setData("text/plain", text);
-           document.querySelector("#terminal textarea").dispatchEvent(new ClipboardEvent("paste",
-             { clipboardData: data, bubbles: true, cancelable: true })); }""",
-        text,
-    )
+    page.evaluate(PASTE, text)
     until(lambda: machines.typed() == text.encode(), lambda: machines.typed(), 60)
     assert complaints.found == []
 
@@ -329,7 +328,7 @@ def test_a_chart_says_its_numbers_and_zooms(
         page.mouse.move(at["x"] + 0.6 * at["width"], middle, steps=5)
         page.mouse.up()
     else:
-        figure.get_by_role("button", name="Zoom in").tap()
+        figure.get_by_role("button", name="Zoom in").click()
     expect(shown).to_contain_text(" to ")
     first = shown.text_content()
     figure.get_by_role("button", name="Later").click()
