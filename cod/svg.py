@@ -335,12 +335,17 @@ def _numbers(
 def _legend(
     labels: Sequence[str], height: float = HEIGHT, classes: Mapping[str, str] = NO_CLASSES
 ) -> Iterable[str]:
-    place = float(LEFT)
+    """Yield a square for each colour, with all that has it."""
+    coloured: dict[str, list[int]] = {}
     for number, label in enumerate(labels):
-        paint = _paint(number, label, classes)
+        coloured.setdefault(classes.get(label, f"number {number}"), []).append(number)
+    place = float(LEFT)
+    for first, *others in coloured.values():
+        paint = _paint(first, labels[first], classes)
+        text = ", ".join(labels[number] for number in (first, *others))
         yield f'<rect x="{place:.1f}" y="{height - 18}" width="12" height="10" {paint}/>'
-        yield _text(place + 17, height - 9, label, "start")
-        place += 34 + 6.6 * len(label)
+        yield _text(place + 17, height - 9, text, "start")
+        place += 34 + 6.6 * len(text)
 
 
 def _text(x: float, y: float, text: str, anchor: str, size: int = 12, more: str = "") -> str:

@@ -57,6 +57,12 @@ def test_what_has_a_class_is_coloured_by_the_page() -> None:
     assert [one.get("fill") for one in made] == [*COLOURS[:2]] * 2
 
 
+def test_what_has_one_colour_has_one_square_in_the_legend() -> None:
+    moves = [Span(at, at + 1, word, word) for at, word in enumerate(("a", "b", "c"))]
+    drawn = spans("", [("", moves)], Axis(""), classes={"a": "busy", "c": "busy"})
+    assert re.findall(">([abc, ]+)</text>", drawn) == ["a, c", "b"]
+
+
 def test_a_span_that_is_short_has_no_text_and_is_seen() -> None:
     drawn = etree.fromstring(
         spans(
