@@ -316,7 +316,7 @@ def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupU
     for state, start, seconds in usage.by_state(tx, usage_buckets.DAYS, starts[0], starts[-1]):
         if state not in NOT_IN_SERVICE:
             node_seconds[start] += seconds
-    counted = watermarks.at(tx, watermarks.POOL) or 0.0
+    counted = watermarks.at(tx, watermarks.POOL) or now
     taken = {at: sum(sums[part][at] for part in ("own", *PRIORITIES)) for at in starts}
     free = {at: max(0.0, node_seconds[at] - taken[at]) for at in starts}
     whole = sum(taken.values()) + sum(free.values()) or 1.0
