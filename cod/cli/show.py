@@ -96,6 +96,13 @@ def with_table(command: Callable[Concatenate[click.Context, P], R]) -> Callable[
     return made
 
 
+MIB = 1 << 20  # bytes; no vcluster has so many nodes, and no volume so few bytes
+_TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the epoch
+_LENGTHS = {
+    *("default_lease", "max_lease", "lease_time", "lease", "lifetime", "grace", "delete_after"),
+}
+
+
 def with_dry_run(command: Callable[..., R]) -> Callable[..., R]:
     """Give a command that makes one change the option `--dry-run`; stands below `with_json`."""
 
@@ -122,7 +129,7 @@ def _would_change(reply: Any) -> Table | str:
     """Return what a change would do, for people."""
     before, after = reply["before"] or {}, reply["after"] or {}
     rows = [
-        (name, _as_text(before.get(name)), _as_text(after.get(name)))
+        (name, value_text(name, before.get(name)), value_text(name, after.get(name)))
         for name in {**before, **after}
         if before.get(name) not in (None, "", []) or after.get(name) not in (None, "", [])
     ]
@@ -139,9 +146,24 @@ def _would_change(reply: Any) -> Table | str:
     return table(("WHAT", "IS", "WOULD BE"), changes) if changes else "Nothing would change."
 
 
-def _as_text(value: Any) -> str | None:
-    is_text = value is None or isinstance(value, str)
-    return value if is_text else json.dumps(value, ensure_ascii=False)
+def value_text(name: str, value: Any, longest: int = 300) -> str | None:
+    """Return one of the values of a change, for people, by its name; None where there is none. Of
+    a longer text, `longest` characters are shown."""
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if name.endswith(("_at", "_until")) or name in _TIMES:
+            return str(when(value))
+        if name in _LENGTHS:
+            return quantity.exact_span(value)
+        if name in ("image_quota", "volume_quota") or (name == "size" and value >= MIB):
+            return str(size(value))
+    if isinstance(value, dict):
+        if name == "states":
+            return ", ".join(f"{count} {node_word(state)}" for state, count in value.items())
+        return ", ".join(f"{each} {value_text(each, one, longest)}" for each, one in value.items())
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:

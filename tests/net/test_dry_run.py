@@ -139,3 +139,12 @@ def test_commands_that_change_people_and_groups_can_be_tried(served: Served) -> 
     refused = said(served, "user", "delete", "olga", "--dry-run", code=1)
     assert "last owner of physics" in refused
     assert served.local.get("/users/olga")["disabled"] is False
+
+
+def test_what_would_change_is_told_in_peoples_units(served: Served, busy: str) -> None:
+    as_user(served, "olga", "physics")
+    words = ("--max-lease", "36h", "--image-quota", "2G", "--dry-run")
+    rows = [line.split() for line in said(served, "group", "set", "physics", *words).splitlines()]
+    assert ["max_lease", "-", "1", "d", "12", "h"] in rows
+    assert ["image_quota", "-", "2.0", "GiB"] in rows
+    assert "2 in use" in said(served, "vcluster", "delete", busy, "--dry-run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,15 @@ from cod.cli.show import (
     print_json,
     print_result,
     shown,
-    size,
     table,
     table_of,
+    value_text,
     when,
     with_json,
     with_table,
 )
 from cod.client import ApiError, path
-from cod.quantity import counted, exact_span
+from cod.quantity import counted
 
 # ---------------------------------------------------------------- keys
 
@@ -288,20 +287,4 @@ def _change(row: Any) -> str:
 
 
 def _brief(name: str, value: Any) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.endswith(("_at", "_until")) or name in (
-            "deadline",
-            "since",
-            "until",
-            "last_seen",
-            "at",
-        ):
-            return when(value)
-        if name in ("default_lease", "max_lease", "lease_time", "lease", "lifetime", "grace"):
-            return exact_span(value)
-        if name == "image_quota":
-            return size(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{each} {_brief(each, one)}" for each, one in value.items())
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 40 else f"{text[:39]}…"
+    return value_text(name, value, 40) or "-"
