@@ -532,6 +532,10 @@ def test_the_command_line_minds_ones_own_account(
     own("key", "remove", json.loads(own("key", "list", "--json"))[0]["id"])
     assert own("token", "create", "ci", "--mine", "--group", "physics").startswith("cod_")
     assert "ci@ann" in own("token", "list", "--mine")
+    # a token of the site, which may do everything, is for no single group
+    wider = CliRunner().invoke(cod, [*mine, "token", "create", "all", "--group", "physics"])
+    assert wider.exit_code == 2, wider.output
+    assert "--group goes with --mine" in wider.output
     own("token", "revoke", "ci", "--mine")
     assert own("session", "list", "--json") == "[]\n"
     assert "0" in own("session", "end", "--all")

@@ -83,6 +83,8 @@ def create(
         raise click.UsageError("--metrics goes with neither --read-only nor --mine")
     if calendar and (read_only or metrics):
         raise click.UsageError("--calendar goes with neither --read-only nor --metrics")
+    if group and not mine:
+        raise click.UsageError("--group goes with --mine: the site's tokens are for all groups")
     scope = "calendar" if calendar else "metrics" if metrics else "read" if read_only else ""
     if if_missing and any(_is_called(each["name"], name, mine) for each in _listed(ctx, mine)):
         if for_programs():
