@@ -37,6 +37,8 @@ def test_a_cluster_is_reserved_for_each_week(
     assert as_json(there, *weekly, "--if-missing") == made
     assert "already" in run(there, *weekly, code=1).stderr
     assert "--from" in run(there, *create, "--repeat", "daily", code=2).stderr
+    for idle in (("--count", 3), ("--zone", "UTC"), ("--last", start.isoformat())):
+        assert "go with --repeat" in run(there, *create, *idle, code=2).stderr
     pool = HandPool(engine)
     clock = [NOW]
     keeper = SeriesKeeper(reactor, pool, SiteRef(site), lambda: clock[0])

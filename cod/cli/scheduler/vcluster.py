@@ -305,6 +305,10 @@ def create(
     """
     if wait and asked["starts_at"] is not None:
         raise click.UsageError("--wait is for clusters that begin now, --from for later ones.")
+    if repeat is not None and asked["starts_at"] is None:
+        raise click.UsageError("--repeat goes with --from.")
+    if repeat is None and not (count is last is zone is None):
+        raise click.UsageError("--count, --last and --zone go with --repeat.")
     requirements = text_of(attributes) if attributes else ""
     api = client(ctx)
     body = {
@@ -319,8 +323,6 @@ def create(
     if mounts:
         body["volumes"] = list(mounts)
     if repeat is not None:
-        if asked["starts_at"] is None:
-            raise click.UsageError("--repeat goes with --from.")
         body |= {"days": repeat, "count": count, "last": last, "zone": zone or this_zone()}
         made = created(api, "series", name, body, if_missing, key)
         shown(made, series_in_full)
