@@ -241,6 +241,15 @@ def test_who_comes_back_misses_nothing_and_hears_nothing_twice(site_with_people:
     until(lambda: not hub.streams, "the streams stay")
 
 
+def test_who_knows_events_of_before_a_restore_hears_what_comes(site_with_people: Served) -> None:
+    """The ids of an older backup go on below those that a client has seen."""
+    served = site_with_people
+    stream = Stream(served, "physics", after=10**9)
+    served.tx(held, "n1", 1, "physics")
+    assert [one["node"] for one in stream.until_node("n1")] == ["n1"]
+    stream.close()
+
+
 def test_one_look_serves_all(site_with_people: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     served = site_with_people
     looks: list[int] = []

@@ -307,7 +307,7 @@ def create(
         raise click.UsageError("--wait is for clusters that begin now, --from for later ones.")
     if repeat is not None and asked["starts_at"] is None:
         raise click.UsageError("--repeat goes with --from.")
-    if repeat is None and not (count is last is zone is None):
+    if repeat is None and any(each is not None for each in (count, last, zone)):
         raise click.UsageError("--count, --last and --zone go with --repeat.")
     requirements = text_of(attributes) if attributes else ""
     api = client(ctx)

@@ -174,8 +174,10 @@ class EventStream:
         client would delay all others.
         """
         pool = self._hub.pool
-        latest = await pool.read(views.told_until, after)
         newest = await pool.read(views.last_event)
+        if after is not None and after > newest:
+            after = None  # seen before a restore: what comes has lower ids
+        latest = await pool.read(views.told_until, after)
         floor = newest if after is None else max(after, newest - BEHIND)
         self._floors = (floor, latest)
         self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
