@@ -58,7 +58,7 @@ def hold(
     *,
     name: str,
 ) -> Claim | None:
-    """Get the claim `name`, or renew `held`, until `now + seconds`; None while another owner has it.
+    """Get the claim `name`, or renew `held`, until `now + seconds`; None while another has it.
 
     over  a claim of another owner that was found to be over: this owner takes it if it has not
           changed. None: another's claim is over when it has expired by `now`

@@ -52,7 +52,7 @@ def test_settling_an_image_changes_nothing_of_this_computer(
     tree, host = trees
     hostile(tree, host)
     before = content(host)
-    oci._settle(tree, "0c0d1a6e-0000-0000-0000-000000000000")
+    oci._settle(tree, "UUID=0c0d1a6e-0000-0000-0000-000000000000 / ext4 defaults 0 1\n")
     assert content(host) == before
     assert (tree / "etc/fstab").read_text().startswith("UUID=0c0d1a6e")
 
@@ -63,7 +63,7 @@ def test_settling_reads_no_file_of_the_image_as_a_whole(trees: tuple[Path, Path]
     with (tree / "etc/selinux/config").open("wb") as file:
         file.write(b"SELINUX=enforcing\n")
         file.truncate(1 << 43)
-    oci._settle(tree, "0c0d1a6e-0000-0000-0000-000000000000")
+    oci._settle(tree, "UUID=0c0d1a6e-0000-0000-0000-000000000000 / ext4 defaults 0 1\n")
     assert (tree / ".autorelabel").exists()
 
 
@@ -85,11 +85,9 @@ def test_lending_a_kernel_changes_nothing_of_this_computer(
     monkeypatch.setattr(hello, "early", lambda *_: {})
     monkeypatch.setattr(linux, "ramdisk", lambda *_, **__: b"ramdisk")
     scratch.mkdir()
-    assert oci._lend_kernel(tree, scratch, tools) == (
-        "6.1",
-        "boot/vmlinuz-6.1",
-        "boot/initrd.img-6.1",
-    )
+    kernel = oci._lend_kernel(tree, scratch, tools)
+    assert kernel == ("6.1", "boot/vmlinuz-6.1", "boot/initrd.img-6.1")
+    oci._lend_ramdisk(tree, tools, kernel)
     assert content(host) == before
     assert (tree / "boot/initrd.img-6.1").read_text() == "ramdisk"
     assert "kernel/a.ko" in content(tree / "usr/lib/modules/6.1")

@@ -251,7 +251,7 @@ def _vcm_inside(
 
 def _capture(tx: Tx, node: Node, order_id: str, base: str, site_patience: float) -> Order:
     row = captures.get(tx, node.id)
-    # less than the node's deadline: an agent that gives up keeps what was sent, and its machine runs
+    # less than the node's deadline: an agent that gives up by itself keeps what was sent
     patience = 0.8 * (NODE_RULES[NodeState.CAPTURE].deadline or 0.0) * site_patience
     if row is None or row.generation != node.generation or not row.secret:
         raise Refused("conflict", "nobody wants its capture any more")

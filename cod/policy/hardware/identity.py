@@ -124,8 +124,8 @@ def read(report: str) -> Hardware:
 
 
 def _labels(root: ElementTree.Element) -> Iterator[tuple[NodeLabel, str]]:
-    """Yield the labels in a report by which people look for a node: serial numbers of its parts, its
-    BMC, its switch port. Lower case, because databases differ in whether case counts."""
+    """Yield the labels in a report by which people look for a node: serial numbers of its parts,
+    its BMC, its switch port. Lower case, because databases differ in whether case counts."""
     numbers = [disk.get("serial") for disk in root.iterfind("disk")]
     numbers += [system.get("board") for system in root.iterfind("system")]
     for number in numbers:
