@@ -122,8 +122,8 @@ _ACTING = (
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """What a command for nodes does to each of them. `yes`: it is confirmed already; `dry_run`: it
-    is only shown."""
+    """An action on the nodes that a command is for. `yes`: it is confirmed already; `dry_run`: it is
+    only shown."""
 
     ctx: click.Context
     nodes: ChosenNodes
