@@ -760,7 +760,7 @@ CONSOLE = (
 def recorded(tx: Tx, folder: Path, now: float) -> None:
     """What the nodes with a BMC wrote on their consoles since they were given to their
     vclusters."""
-    claims.hold(tx, "head", now, DAY, name="consoles")
+    claims.hold(tx, "consoles", "head", now, DAY)
     for node in nodes.every(tx):
         if node.vcluster_id is not None and node.power_driver == "ipmi":
             own = tenure(node.vcluster_id, node.assigned_at)

@@ -50,15 +50,14 @@ class Lost(Exception):
 
 def hold(
     tx: Tx,
+    name: str,
     owner: str,
     now: float,
     seconds: float,
     held: Claim | None = None,
     over: Claim | None = None,
-    *,
-    name: str,
 ) -> Claim | None:
-    """Get the claim `name`, or renew `held`, until `now + seconds`; None while another has it.
+    """Get the claim, or renew `held`, until `now + seconds`; None while another owner has it.
 
     over  a claim of another owner that was found to be over: this owner takes it if it has not
           changed. None: another's claim is over when it has expired by `now`

@@ -50,7 +50,7 @@ def served(
         def begin(tx: Any) -> None:
             tx.execute(delete(t.groups))
             furnish(tx, NOW)
-            claims.hold(tx, "head", NOW, 60.0, name="consoles")
+            claims.hold(tx, "consoles", "head", NOW, 60.0)
 
         ready(pool.engine, "a site whose consoles are recorded", begin)
         yield served
@@ -356,7 +356,7 @@ def test_an_administrator_types_and_the_audit_has_who_and_not_what(served: Serve
 
 def test_what_was_typed_is_dropped_when_it_is_late(served: Served) -> None:
     served.local.post(f"/nodes/{NODE}/console", {"typed": "rm -rf /tmp/x\n"})
-    served.tx(claims.hold, "head", NOW + 29, 60.0, name="consoles")
+    served.tx(claims.hold, "consoles", "head", NOW + 29, 60.0)
     assert taken(served, at=NOW + 31) == []
     assert taken(served, at=NOW) == []
 

@@ -33,7 +33,7 @@ OTHER = replace(EDGE, server="b", part="manager", addresses=("10.77.0.2",))
 def test_hosts_are_listed_with_their_parts_and_who_manages(served: Served) -> None:
     for part in (EDGE, replace(EDGE, part="web", seen_at=NOW - 60.0), OTHER):
         served.tx(flows.renew, part=part)
-    served.tx(claims.hold, "b", NOW, 30.0, name="manager")
+    served.tx(claims.hold, "manager", "b", NOW, 30.0)
     table = said(served, "server", "list").splitlines()
     assert [line.split()[:5] for line in table[1:]] == [
         ["a", "10.77.0.1", "edge", "web", "-"],

@@ -106,7 +106,7 @@ def test_an_upgrade_shows_what_it_does_and_waits_for_older_servers(tmp_path: Pat
     part = HostPart("b", "edge", ("10.77.0.2",), "0.1.9", "0042", 1.0, NOW + 3000)
     for each in (part, replace(part, server="c", database_schema=today)):
         in_transaction(engine, servers.renew, part=each)
-    in_transaction(engine, claims.hold, "a", NOW, 3000.0, name="manager")
+    in_transaction(engine, claims.hold, "manager", "a", NOW, 3000.0)
     with later(tmp_path / "schema", CONTRACTS, unused_since="0.2"):
         plan = upgrade("--dry-run")
         assert f"schema {today} becomes 9998, for programs of schema {today} and later" in plan

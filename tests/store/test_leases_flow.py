@@ -278,7 +278,7 @@ def test_a_manager_that_was_stopped_moves_no_node_of_a_site_that_is_held_meanwhi
     people(tx)
     add_node(tx, 0, "boot")
     tx.execute(update(t.nodes).values(deadline=700.0))
-    claim = claims.hold(tx, "a", 10.0, 15.0, name=claims.MANAGER)
+    claim = claims.hold(tx, claims.MANAGER, "a", 10.0, 15.0)
     hold.start(tx, 800.0)  # after the manager has seen that nothing is held
     before = nodes.every(tx)
     with pytest.raises(claims.Lost), savepoint(tx):
@@ -293,7 +293,7 @@ def test_a_manager_that_was_stopped_tells_of_no_outage_that_another_has_told_of(
     tx: Tx, site: Site
 ) -> None:
     rules = ruled(site)
-    claim = claims.hold(tx, "a", 10.0, 15.0, name=claims.MANAGER)
+    claim = claims.hold(tx, claims.MANAGER, "a", 10.0, 15.0)
     assert claim is not None
     claims.interrupt(tx, claims.MANAGER)
     deadlines.run(tx, rules, 11.0, claim=claim)  # there is nothing to do

@@ -291,13 +291,13 @@ def test_a_host_that_hangs_in_a_transaction_lets_others_go_on(
     hangs, goes_on = (database.connect(mariadb.url("abandoned")) for _ in range(2))
     with goes_on.begin() as tx:
         tables.metadata.create_all(tx, [t.claims])
-        claims.hold(tx, "a", 0.0, 10.0, name="manager")
+        claims.hold(tx, "manager", "a", 0.0, 10.0)
     with hangs.connect() as sleeper:
         transaction = sleeper.begin()
-        claims.hold(sleeper, owner, 1.0, 10.0, name="manager")
+        claims.hold(sleeper, "manager", owner, 1.0, 10.0)
         with goes_on.begin() as tx:
             tx.exec_driver_sql("SET innodb_lock_wait_timeout = 20")
-            assert claims.hold(tx, "b", 100.0, 10.0, name="manager")
+            assert claims.hold(tx, "manager", "b", 100.0, 10.0)
         with pytest.raises(exc.DBAPIError) as refused:
             transaction.commit()
     assert database.is_lost(refused.value)

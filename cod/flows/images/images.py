@@ -99,12 +99,12 @@ def take(
 def renew(tx: Tx, *, owner: str, now: float) -> bool:
     """Renew the claim of a server that is taking images in; return whether the server has it."""
     _runs(tx, owner, now)
-    return bool(claims.hold(tx, owner, now, _CLAIM_SECONDS, name=_CLAIM))
+    return bool(claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS))
 
 
 def let_go(tx: Tx, *, owner: str, now: float) -> None:
     """Give up this server's claim to take images in, if it has the claim."""
-    if held := claims.hold(tx, owner, now, _CLAIM_SECONDS, name=_CLAIM):
+    if held := claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
         claims.give_up(tx, held)
 
 
@@ -117,7 +117,7 @@ def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
 def _runs(tx: Tx, owner: str, now: float) -> None:
     """Record that an image server runs. Writes a row only after half of `_SERVED_SECONDS`."""
     if claims.left(tx, _SERVES, now) < _SERVED_SECONDS / 2:
-        claims.hold(tx, owner, now, _SERVED_SECONDS, name=_SERVES)
+        claims.hold(tx, _SERVES, owner, now, _SERVED_SECONDS)
 
 
 def is_served(tx: Tx, now: float) -> bool:
@@ -133,7 +133,7 @@ def unneeded(
 
     alone  the site has no other server: what it had under another name, or others had, is forgotten
     """
-    if not claims.hold(tx, owner, now, _CLAIM_SECONDS, name=_CLAIM):
+    if not claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
         return None
     if alone:
         servers.release_all(tx)

@@ -73,7 +73,7 @@ class Typed:
 def followed(tx: Tx, server: str, rules: ConsoleRules, now: float, lease: float) -> list[Followed]:
     """Return the consoles to follow, by their nodes' ids; nothing while another server does it: the
     claim is this server's for `lease` seconds."""
-    if claims.hold(tx, server, now, lease, name=CLAIM) is None:
+    if claims.hold(tx, CLAIM, server, now, lease) is None:
         return []
     found = [
         Followed(node_id, name, driver, address, account, console.tenure(vcluster_id, assigned_at))

@@ -54,7 +54,7 @@ def claim(
 ) -> list[KeytabTask]:
     """Return what `server` is to do now, but for hosts that it is `busy` with; nothing while
     another server does such work, which has it for `lease` seconds."""
-    if claims.hold(tx, server, now, lease, name=CLAIM) is None:
+    if claims.hold(tx, CLAIM, server, now, lease) is None:
         return []
     return [task for task in due(tx, site, now) if task.host not in busy]
 

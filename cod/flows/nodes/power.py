@@ -315,7 +315,7 @@ def meters(
 
     Nothing while another server does it: the claim `about` is this server's for `lease` seconds.
     """
-    if claims.hold(tx, server, now, lease, name=about) is None:
+    if claims.hold(tx, about, server, now, lease) is None:
         return []
     count = math.ceil(store.count_measured(tx, drivers) * share)
     return [_meter(node) for node in store.measured(tx, drivers, after, min(count, most))]

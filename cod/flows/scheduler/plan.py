@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 from cod.core import snapshot as core_snapshot
 from cod.model import Energy, Policy, Site
@@ -33,7 +32,24 @@ give_up = claims.give_up
 pulse = pass_rows.pulse
 Claim = claims.Claim
 is_unchanged = claims.is_unchanged
-find, hold = partial(claims.find, key=claims.MANAGER), partial(claims.hold, name=claims.MANAGER)
+
+
+def find(tx: Tx) -> Claim | None:
+    """Return the manager's claim."""
+    return claims.find(tx, claims.MANAGER)
+
+
+def hold(
+    tx: Tx,
+    owner: str,
+    now: float,
+    seconds: float,
+    held: Claim | None = None,
+    over: Claim | None = None,
+) -> Claim | None:
+    """Become, or with `held` stay, the one manager for `seconds`; None while another server is.
+    `over`: as for `store.claims.hold`."""
+    return claims.hold(tx, claims.MANAGER, owner, now, seconds, held, over)
 
 
 def decide(seen: SiteSnapshot, site: Site, now: float, aside: Collection[int] = ()) -> PassPlan:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 from cod.core import request_starts
 from cod.core import snapshot as core_snapshot
@@ -21,10 +20,27 @@ from cod.store.scheduler import starts
 from cod.store.scheduler.starts import StartRow
 
 Claim = claims.Claim
-find, hold = partial(claims.find, key="starts"), partial(claims.hold, name="starts")
 usually = request_starts.usually
 Observed = core_snapshot.Observed
 SLIGHT = 30.0  # seconds: a start that has moved by less is not told anew
+
+
+def find(tx: Tx) -> Claim | None:
+    """Return the claim to tell starts."""
+    return claims.find(tx, "starts")
+
+
+def hold(
+    tx: Tx,
+    owner: str,
+    now: float,
+    seconds: float,
+    held: Claim | None = None,
+    over: Claim | None = None,
+) -> Claim | None:
+    """Become, or stay, the one who tells starts for `seconds`; None while another server is.
+    `over`: as for `store.claims.hold`."""
+    return claims.hold(tx, "starts", owner, now, seconds, held, over)
 
 
 def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:

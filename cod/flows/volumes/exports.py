@@ -170,7 +170,7 @@ def _trouble_over(tx: Tx, volume: Volume, now: float) -> None:
 def may_compare(tx: Tx, server: str, now: float, lease: float) -> bool:
     """Return whether `server` is the one that compares file servers with the database, for `lease`
     seconds."""
-    return claims.hold(tx, server, now, lease, name="fileservers") is not None
+    return claims.hold(tx, "fileservers", server, now, lease) is not None
 
 
 def compared(tx: Tx, fileserver: str, found: Mapping[int, int], now: float) -> list[int]:
