@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from difflib import get_close_matches
 from ipaddress import ip_address, ip_network
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import AfterValidator, TypeAdapter, WrapValidator
 
@@ -53,28 +53,30 @@ from cod.site import coherence
 from cod.site.coherence import together
 from cod.site.tables import ApiTable, ServerTable, api_problems
 
+T = TypeVar("T")
+
 
 def _isolation(table: Any, read: Callable[[Any], Isolation]) -> Isolation | None:
     """Return what the table says; None where it names no networks and asks for none. What it has
     then, such as sizes, is only checked."""
     named = {"vlans", "networks", "interface", "server"}
     if not isinstance(table, dict) or table.get("by_default") or table.keys() & named:
-        return read(table)
+        return _of_servers(table, read)
     some = {"vlans": (2, 3), "networks": "10.0.0.0/8", "interface": "none", "default_size": 29}
     read(some | table)
     return None
 
 
-def _subnet(table: Any, read: Callable[[Any], Subnet]) -> Subnet:
-    """Return what the table says; of several servers the first stands for this host's, until
-    `site.own_address` puts that in its place."""
+def _of_servers(table: Any, read: Callable[[Any], T]) -> T:
+    """Return what a table says that may list several servers; the first stands for this host's,
+    until `site.own_address` puts that in its place."""
     if isinstance(table, dict):
         match table.get("server"):
             case [first, *others] if "others" not in table:
                 return read(table | {"server": first, "others": others})
-        if "others" in table:
+        if filled := table.keys() & {"others", "hosts", "place"}:
             raise ValueError(
-                "no such key 'others'; `server` lists the addresses of several servers"
+                f"no such key {min(filled)!r}; `server` lists the addresses of several servers"
             )
     return read(table)
 
@@ -117,7 +119,7 @@ class SiteFile(SiteTable):
     kerberos: Annotated[KerberosRules, together(coherence.kerberos)] = field(
         default_factory=KerberosRules
     )
-    subnet: tuple[Annotated[Subnet, together(coherence.subnet), WrapValidator(_subnet)], ...]
+    subnet: tuple[Annotated[Subnet, together(coherence.subnet), WrapValidator(_of_servers)], ...]
     account: tuple[Account, ...] = ()
     power: tuple[PowerRule, ...] = ()
     keep: tuple[KeepRule, ...] = ()
@@ -313,10 +315,11 @@ def _isolation_problems(file: SiteFile) -> Iterator[str]:
     rules = file.isolation
     if rules is None:
         return
-    if any(subnet.others for subnet in file.subnet):
+    count = len(file.subnet[0].servers) if file.subnet else 1
+    if rules.server and len(rules.servers) != count:
         yield (
-            "isolation: should be left out where `server` of a [[subnet]] lists several: each"
-            " isolated vcluster's network has one server"
+            f"isolation.server: should list an address of each of the {count} servers that `server`"
+            " of the first [[subnet]] names"
         )
     for n, switch in enumerate(file.switch):
         if rules.vlans[0] <= switch.provisioning_vlan <= rules.vlans[1]:

@@ -239,7 +239,7 @@ def site(file: SiteFile) -> model.Site:
         boot=file.boot,
         nmp=file.nmp,
         dns=file.dns,
-        isolation=file.isolation,
+        isolation=file.isolation and replace(file.isolation, hosts=file.subnet[0].servers),
         policy=file.policy,
         energy=file.energy,
         types=file.types,

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from cod.model import Site, Subnet
+from cod.model import Isolation, Site, Subnet
 from cod.site.load import ConfigError
 
 
@@ -25,26 +25,39 @@ def on_host(site: Site, path: Path, here: Collection[str]) -> Site:
         for number, subnet in enumerate(site.subnets)
         if lists_several(site) and own(subnet, here) is None
     ]
+    rules = site.isolation
+    if rules is not None and rules.others and own(rules, here) is None:
+        problems.append(f"isolation.server: {lacking(rules, here)}")
     if problems:
         raise ConfigError(path, problems)
     return own_first(site, here)
 
 
 def own_first(site: Site, here: Collection[str]) -> Site:
-    """Return the site with this host's own address as `Subnet.server`, where it has one."""
-    return replace(site, subnets=tuple(_own_first(subnet, here) for subnet in site.subnets))
+    """Return the site with this host's own address as `server` of its subnets, and of isolated
+    vclusters' networks, where it has one."""
+    subnets = tuple(_own_first(subnet, here) for subnet in site.subnets)
+    rules = site.isolation
+    if rules is not None and rules.others:
+        first = own(rules, here) or rules.servers[0]
+        others = tuple(each for each in rules.servers if each != first)
+        rules = replace(rules, server=first, others=others)
+    elif rules is not None and rules.hosts:
+        rules = replace(rules, place=rules.hosts.index(subnets[0].server))
+    return replace(site, subnets=subnets, isolation=rules)
 
 
-def own(subnet: Subnet, here: Collection[str]) -> str | None:
-    """Return the first of the subnet's servers that is among the addresses `here`."""
-    return next((each for each in subnet.servers if each in here), None)
+def own(table: Subnet | Isolation, here: Collection[str]) -> str | None:
+    """Return the first of the servers that the table names that is among the addresses `here`."""
+    return next((each for each in table.servers if each in here), None)
 
 
-def lacking(subnet: Subnet, here: Collection[str]) -> str:
-    """Return a sentence about a host that has none of the subnet's servers' addresses."""
+def lacking(table: Subnet | Isolation, here: Collection[str]) -> str:
+    """Return a sentence about a host that has none of the addresses of the table's servers."""
+    where = f" on {table.name}" if isinstance(table, Subnet) else ""
     return (
-        f"none of {', '.join(subnet.servers)} is an address of this host, which has"
-        f" {', '.join(sorted(here)) or 'none'}; list this host's address on {subnet.name} too, in"
+        f"none of {', '.join(table.servers)} is an address of this host, which has"
+        f" {', '.join(sorted(here)) or 'none'}; list this host's address{where} too, in"
         " the site file of each server"
     )
 

@@ -837,10 +837,39 @@ def test_what_servers_may_not_be(servers: str, problem: str) -> None:
     assert found == [problem]
 
 
-def test_isolated_networks_have_one_server() -> None:
-    vlans = '[isolation]\nvlans = [2000, 2009]\nnetworks = "10.80.0.0/16"\ninterface = "br0"\n'
-    assert load.parse(GOOD + vlans, Path("site.toml"))
-    assert problems(SEVERAL + vlans) == [
-        "isolation: should be left out where `server` of a [[subnet]] lists several: each isolated"
-        " vcluster's network has one server"
+ISOLATED = '[isolation]\nvlans = [2000, 2009]\nnetworks = "10.80.0.0/16"\n'
+
+
+def test_each_of_several_servers_has_its_place_in_isolated_networks(tmp_path: Path) -> None:
+    site, _ = loaded(tmp_path, SEVERAL + ISOLATED + 'interface = "br0"\n')
+    for place, own in enumerate(("10.77.0.1", "10.77.0.2")):
+        rules = on_host(site, tmp_path, {own}).isolation
+        assert rules is not None
+        assert (rules.hosts, rules.place) == (("10.77.0.1", "10.77.0.2"), place)
+        again = on_host(on_host(site, tmp_path, {own}), tmp_path, {own})
+        assert again.isolation == rules
+
+
+def test_each_of_several_servers_is_reached_through_the_router(tmp_path: Path) -> None:
+    routed = ISOLATED + 'router = "first"\nserver = ["10.77.0.1", "10.77.0.2"]\n'
+    site, _ = loaded(tmp_path, SEVERAL + routed)
+    rules = on_host(site, tmp_path, {"10.77.0.2"}).isolation
+    assert rules is not None
+    assert rules.servers == ("10.77.0.2", "10.77.0.1")
+    far = routed.replace("10.77.0.2", "10.99.0.2")
+    site, _ = loaded(tmp_path, SEVERAL + far)
+    with pytest.raises(ConfigError) as caught:
+        on_host(site, tmp_path, {"10.77.0.2"})
+    [problem] = caught.value.problems
+    assert problem.startswith("isolation.server: none of 10.77.0.1, 10.99.0.2 is an address")
+
+
+def test_isolated_networks_have_as_many_servers_as_the_subnets() -> None:
+    one = ISOLATED + 'router = "first"\nserver = "10.77.0.1"\n'
+    assert problems(SEVERAL + one) == [
+        "isolation.server: should list an address of each of the 2 servers that `server` of the"
+        " first [[subnet]] names"
+    ]
+    assert problems(SEVERAL + ISOLATED + 'interface = "br0"\nplace = 1\n') == [
+        "isolation: no such key 'place'; `server` lists the addresses of several servers"
     ]

@@ -3,6 +3,7 @@ file may say."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,36 @@ def test_addresses_of_a_subnet(
     assert (dotted(block.first), dotted(block.last), block.subnet) == (*nodes, "vlan-2001")
 
 
+SEVERAL = replace(RULES, hosts=("10.77.0.1", "10.77.0.2"))
+
+
+def test_each_server_has_an_address_of_its_own_in_a_network() -> None:
+    made = isolation.network(2001, 7, ipv4("10.80.0.0"), 29, SEVERAL)
+    block = isolation.nodes(made)
+    assert (dotted(block.first), dotted(block.last)) == ("10.80.0.3", "10.80.0.6")
+    own = [isolation.subnet(made, replace(SEVERAL, place=place)).servers for place in (0, 1)]
+    assert own == [("10.80.0.1", "10.80.0.2"), ("10.80.0.2", "10.80.0.1")]
+    first = isolation.network(2001, 7, ipv4("10.80.0.0"), 29, replace(SEVERAL, router="first"))
+    assert isolation.subnet(first, SEVERAL).servers == ("10.80.0.2", "10.80.0.3")
+    assert dotted(isolation.nodes(first).first) == "10.80.0.4"
+
+
+def test_a_server_that_came_later_serves_no_network_of_before() -> None:
+    """A node may have the address that would be the server's."""
+    before = isolation.network(2001, 7, ipv4("10.80.0.0"), 29, RULES)
+    assert isolation.serves(before, SEVERAL)
+    assert not isolation.serves(before, replace(SEVERAL, place=1))
+    assert isolation.subnet(before, replace(SEVERAL, place=1)).servers == ("10.80.0.1",)
+
+
+def test_servers_behind_the_router_keep_their_addresses_in_each_network() -> None:
+    rules = Isolation((1, 2), "10.80.0.0/16", server="192.0.2.1", router="last")
+    made = isolation.network(1, 7, ipv4("10.80.0.0"), 29, rules)
+    other = replace(rules, server="192.0.2.2", others=("192.0.2.1",), place=1)
+    assert isolation.serves(made, other)
+    assert isolation.subnet(made, other).servers == ("192.0.2.2", "192.0.2.1")
+
+
 @pytest.mark.parametrize(
     ("asked", "count", "prefix"),
     [
@@ -119,7 +150,7 @@ def test_the_table_is_read(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(SITE.format(isolation=GOOD, name="lab") + '[server]\ndata_dir = "/srv/cod"\n')
     site, _ = load.load(path)
-    assert (site.isolation, site.isolates) == (RULES, False)
+    assert (site.isolation, site.isolates) == (replace(RULES, hosts=("10.77.0.1",)), False)
     silent = GOOD + "\nby_default = true"
     path.write_text(SITE.format(isolation=silent, name="lab") + '[server]\ndata_dir = "/srv/cod"\n')
     assert load.load(path)[0].isolates

@@ -37,7 +37,6 @@ class Plan:
     servers: int = 1
     compared: bool = False  # with the same world without faults, which takes as long again
     volumes: bool = False  # it has a file server
-    isolates: bool = False  # it has a switch whose ports are changed
     switch: float = 0.5  # seconds that a change of a port takes at most
     poll: float = 2.0  # seconds between looks of what looks twice a second: a wake-up comes between
 
@@ -129,12 +128,11 @@ def plan(seed: int, *, short: bool = False) -> Plan:
     made.volumes = of_volumes > 0
     add(OF_VOLUMES, of_volumes)
     of_switches = rng.choice((6, 12))
-    made.isolates = made.servers == 1  # networks of isolated clusters have one server address
-    add(OF_SWITCHES, of_switches if made.isolates else 0)
+    add(OF_SWITCHES, of_switches)
     add(OF_DOCUMENTS, rng.choice((0, 3, 6)))
     made.switch = rng.choice((0.5, 30.0))
     exchanges = rng.choice((0, 2, 4))
-    add(OF_VLANS, exchanges if made.isolates else 0)
+    add(OF_VLANS, exchanges)
     add(OF_MANAGERS, rng.choice((0, 1, 3)) if made.servers > 1 else 0)
     acts.sort(key=lambda act: act.at)
     return made

@@ -30,6 +30,7 @@ import cod.switches.drivers
 import cod.switches.edge
 import cod.workers.ingest
 import cod.workers.manager
+import cod.workers.starts
 import trampoline.agent
 from cod.choices import FileServerDriverKind
 from cod.model import FileServer, Policy, Site, SiteRef, Subnet, VolumeRules
@@ -95,8 +96,8 @@ def site(plan: Plan, own: str, servers: Sequence[str]) -> Site:
         boot=Boot(),
         fileservers=(FILES,) if plan.volumes else (),
         volumes=VolumeRules(grace=30.0),
-        switches=(switch.SWITCH,) if plan.isolates else (),
-        isolation=switch.isolation(own) if plan.isolates else None,
+        switches=(switch.SWITCH,),
+        isolation=switch.isolation(own, others),
     )
 
 
@@ -272,6 +273,7 @@ def seams(world: Any) -> Iterator[None]:
         patch.object(cod.workers.manager, "PERIOD", poll),
         patch.object(cod.net.notify.delivery, "POLL", 5 * poll),
         patch.object(cod.workers.ingest, "PERIOD", 5 * poll),
+        patch.object(cod.workers.starts, "PERIOD", 5 * poll),
     ]
     for each in patches:
         each.start()

@@ -38,8 +38,8 @@ WAYS = ("refuses", "hangs", "refuses ports", "changes nothing", "acts late", "an
 LATE = 120.0  # seconds, longer than a server waits
 
 
-def isolation(server: str) -> Isolation:
-    """Return the site's rules of isolated virtual clusters."""
+def isolation(server: str, others: tuple[str, ...]) -> Isolation:
+    """Return the site's rules of isolated virtual clusters, as that server reads them."""
     return Isolation(
         VLANS,
         str(NETWORKS),
@@ -47,6 +47,7 @@ def isolation(server: str) -> Isolation:
         largest_size=PREFIX,
         server=server,
         router="first",
+        others=others,
     )
 
 

@@ -48,6 +48,13 @@ def test_a_world_comes_to_rest_with_nothing_wrong(seed: int) -> None:
     assert outcome.steps >= 300
 
 
+@pytest.mark.parametrize("seed", [1, 2, 6024])  # 6024: its only server is off for over a minute
+def test_a_short_world_comes_to_rest_with_nothing_wrong(seed: int) -> None:
+    outcome = live(seed, short=True)
+    assert not outcome.troubles, "\n".join(outcome.story)
+    assert outcome.steps >= 300
+
+
 def test_another_process_lives_the_same_world_step_by_step() -> None:
     """The digest is of each step's time and process, and of the story: sets of names, which have
     another order in each process, decide nothing."""
@@ -82,18 +89,7 @@ def test_nothing_in_a_world_reads_the_machines_clock() -> None:
 
 
 def test_a_planted_fault_is_found(fault: str) -> None:
-    outcome = found(FAULTS[fault])
-    assert outcome is not None, f"{fault}: not in {SEEDS} worlds"
-
-
-@pytest.mark.nightly
-def test_a_commit_that_is_doubled_is_found_in_seed_3() -> None:
-    """The answer of a commit is lost there, of a question that is then asked again."""
-    fault = FAULTS["a commit is doubled"]
-    assert fault.seed == 3
-    outcome = found(fault, seeds=0)
-    assert outcome is not None
-    assert outcome.troubles[-1].endswith("and carried out 2 times")
+    assert found(FAULTS[fault]) is not None, f"{fault}: not in {SEEDS} worlds"
 
 
 @pytest.mark.nightly

@@ -80,7 +80,8 @@ REST = 1200.0  # seconds in which everything comes to rest
 LEASE_LATE = 100.0
 PLANNED = 20.0  # seconds within which a manager has planned for a request, or with free nodes
 ASKS_AGAIN = 3.0  # seconds until a person whose question got no answer asks again
-TRIES = 20
+LATER = {"exchange": 40.0}  # seconds until the last thing of such an act happens
+TRIES = 40  # a server is off for up to 80 s
 
 
 # ---------------------------------------------------------------- the database
@@ -451,7 +452,8 @@ class World:
                 self.clock.later(act.at, self._act, act)
         for at, tell in self._told:
             self.clock.later(at, tell, self)
-        ends = [act.at for act in self.plan.acts] + [at for at, _ in self._told]
+        ends = [act.at + LATER.get(act.what, 0.0) for act in self.plan.acts]
+        ends += [at for at, _ in self._told]
         last = max(ends, default=0.0)
         self._pass(last + 5.0)
         self._calm_down()
@@ -547,7 +549,11 @@ class World:
                 .group_by(r.id)
                 .order_by(r.priority.desc(), r.id)
             ).all()
-            kinds = select(func.count()).where(n.state.in_(FREE)).group_by(n.type_id)
+            w, m = t.maintenance_windows.c, t.maintenance_nodes.c
+            maintained = select(m.node_id).join_from(t.maintenance_nodes, t.maintenance_windows)
+            maintained = maintained.where(w.state.in_(("planned", "running")))
+            kinds = select(func.count()).where(n.state.in_(FREE), n.id.not_in(maintained))
+            kinds = kinds.group_by(n.type_id)
             free = max(tx.scalars(kinds), default=0)
         if wanted:
             self.seen["requests wait at rest"] += 1

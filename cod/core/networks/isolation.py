@@ -39,13 +39,13 @@ NOWHERE = "0.0.0.0"
 
 
 def subnets(tx: Tx, site: Site) -> list[Subnet]:
-    """Return the networks of all isolated vclusters that have not ended."""
+    """Return the networks of all isolated vclusters that have not ended, and that this host has an
+    address in."""
     rules = site.isolation
-    return (
-        [isolation.subnet(each, rules, site.dns.port == 53) for each in networks.every(tx)]
-        if rules
-        else []
-    )
+    if rules is None:
+        return []
+    named, found = site.dns.port == 53, networks.every(tx)
+    return [isolation.subnet(each, rules, named) for each in found if isolation.serves(each, rules)]
 
 
 def subnets_of(tx: Tx, queries: Iterable[DhcpQuery], site: Site) -> list[Subnet]:

@@ -108,6 +108,7 @@ class VclusterNetwork:
 
     server_address  COD's, by which its nodes reach it; router_address: their default router, None:
                     they have none
+    servers         how many addresses from `server_address` on are COD's, one of each of its hosts
     """
 
     vlan: int
@@ -116,6 +117,7 @@ class VclusterNetwork:
     prefix: int
     server_address: int
     router_address: int | None
+    servers: int = 1
 
     @property
     def last_address(self) -> int:

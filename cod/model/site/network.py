@@ -109,7 +109,8 @@ class Isolation(SiteTable):
     server: Address | None = site_key(
         None,
         "instead of `interface`: the server's address that nodes "
-        "reach through the router, which relays their DHCP to it",
+        "reach through the router, which relays their DHCP to it; with several servers the list"
+        " of theirs, to all of which it relays",
     )
     router: Literal["first", "last", "none"] = site_key(
         "none",
@@ -117,6 +118,17 @@ class Isolation(SiteTable):
         "router has, which nodes get as their default router",
     )
     by_default: bool = site_key(False, "a new vcluster is isolated unless it asks not to be")
+    # `cod.site` fills these in. `others`: addresses of the site's other servers, beside `server`.
+    # `hosts`: with `interface`, all servers by their addresses on the first subnet, in the file's
+    # order, each of which has an address in each new network; `place`: this host's among them
+    others: tuple[Address, ...] = field(default=(), metadata={"exclude": True})
+    hosts: tuple[Address, ...] = field(default=(), metadata={"exclude": True})
+    place: int = field(default=0, metadata={"exclude": True})
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Return the addresses of all servers behind the router, this host's own first."""
+        return (self.server, *self.others) if self.server else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ipaddress import IPv4Network
 
 from cod.model import AddressBlock, Isolation, Refused, Subnet, VclusterNetwork, dotted, ipv4
 
-SMALLEST = 29  # prefix length: four to six nodes
+SMALLEST = 29  # prefix length: four to six nodes, with one server
 # seconds in which a switch port usually changes; firmware asks DHCP again for longer than that
 MOMENT = 10.0
 _NAME = re.compile(r"vlan-([0-9]{1,4})")
@@ -56,20 +56,32 @@ def place(taken: Sequence[VclusterNetwork], prefix: int, rules: Isolation) -> tu
 def network(
     vlan: int, vcluster_id: int, first: int, prefix: int, rules: Isolation
 ) -> VclusterNetwork:
-    """Return the network of a vcluster that begins with address `first`."""
+    """Return the network of a vcluster that begins with address `first`: with an address of each
+    server, unless these are reached through the router."""
     hosts = range(first + 1, first + (1 << 32 - prefix) - 1)
     router = {"first": hosts[0], "last": hosts[-1]}.get(rules.router)
-    server = ipv4(rules.server) if rules.server else hosts[1] if router == hosts[0] else hosts[0]
-    return VclusterNetwork(vlan, vcluster_id, first, prefix, server, router)
+    if rules.server:
+        return VclusterNetwork(vlan, vcluster_id, first, prefix, ipv4(rules.server), router)
+    server = hosts[1] if router == hosts[0] else hosts[0]
+    servers = len(rules.hosts) or 1
+    return VclusterNetwork(vlan, vcluster_id, first, prefix, server, router, servers)
+
+
+def serves(network: VclusterNetwork, rules: Isolation) -> bool:
+    """Return whether this host has an address in the network: one that was added to the site later
+    has none."""
+    return bool(rules.server) or rules.place < network.servers
 
 
 def subnet(network: VclusterNetwork, rules: Isolation, named: bool = True) -> Subnet:
-    """Return a vcluster's network as a subnet.
+    """Return a vcluster's network as a subnet, with this host's own address first, where it has one.
 
-    named  COD's server answers DNS questions there
+    named  COD's servers answer DNS questions there
     """
     block = nodes(network)
-    pool, server = (dotted(block.first), dotted(block.last)), dotted(network.server_address)
+    pool = dotted(block.first), dotted(block.last)
+    servers = rules.servers or _servers(network, rules)
+    server, *others = servers
     return Subnet(
         network.subnet,
         str(network),
@@ -79,15 +91,23 @@ def subnet(network: VclusterNetwork, rules: Isolation, named: bool = True) -> Su
         block_size=1 << 32 - network.prefix,
         router=None if network.router_address is None else dotted(network.router_address),
         interface=None if rules.interface is None else f"{rules.interface}.{network.vlan}",
-        dns=(server,) if named else (),
+        dns=servers if named else (),
+        others=tuple(others),
     )
+
+
+def _servers(network: VclusterNetwork, rules: Isolation) -> tuple[str, ...]:
+    """Return the servers' addresses in a network, this host's own first, where it has one."""
+    places = sorted(range(network.servers), key=lambda place: (place != rules.place, place))
+    return tuple(dotted(network.server_address + place) for place in places)
 
 
 def nodes(network: VclusterNetwork) -> AddressBlock:
     """Return the addresses of a network that its nodes get: all but its own, the router's and the
-    server's."""
+    servers'."""
     first, last = network.first_address + 1, network.last_address - 1
-    others = (network.router_address, network.server_address)
+    servers = range(network.server_address, network.server_address + network.servers)
+    others = (network.router_address, *servers)
     while first in others:
         first += 1
     while last in others:

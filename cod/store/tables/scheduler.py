@@ -97,6 +97,12 @@ vcluster_networks = table(
     not_null("prefix", Integer, comment="the subnet's prefix length"),
     not_null("server_address", BigInteger, comment="by which its nodes reach COD"),
     Column("router_address", BigInteger, comment="their default router; null: none"),
+    not_null(
+        "servers",
+        Integer,
+        server_default="1",
+        comment="addresses from server_address on that are COD's, one of each of its hosts",
+    ),
     comment=(
         "VLANs and subnets of isolated vclusters, kept until no switch port is in the VLAN any"
         " more."

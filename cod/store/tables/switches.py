@@ -47,11 +47,7 @@ switch_ports = table(
         "seq", Integer, default=0, comment="+1 with each wish; 0: COD has never changed the port"
     ),
     not_null("wished_at", Time, default=0.0),
-    Column(
-        "applied_vlan",
-        Integer,
-        comment="as last read, or as was wanted until then; null: not known",
-    ),
+    Column("applied_vlan", Integer, comment="as last read from the switch; null: not known"),
     not_null("applied_seq", Integer, default=0, comment="the newest wish that was read back"),
     Column("verified_at", Time, comment="when it was last read"),
     not_null(
