@@ -16,6 +16,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -123,7 +124,17 @@ def system(cache: Path) -> Path:
 
 
 def make(layout: str, tree: Path, scratch: Path, path: Path) -> None:
-    """Write an image with that layout and the system in `tree` to `path`."""
+    """Write an image with that layout and the system in `tree` to `path`.
+
+    In a mount namespace of its own: a process that copies this one's meanwhile, as `ip netns exec`
+    does, would keep the file systems mounted after they are unmounted here, and XFS would not write
+    what is in its log.
+    """
+    program = [sys.executable, "-m", "tests.system.maker_layouts", layout, tree, scratch, path]
+    _run("unshare", "--mount", "--propagation", "private", *map(str, program))
+
+
+def _make(layout: str, tree: Path, scratch: Path, path: Path) -> None:
     parts = LAYOUTS[layout]
     starts = {}
     at = 1
@@ -316,3 +327,7 @@ def _run(*argv: str, text: str = "") -> str:
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
     return done.stdout
+
+
+if __name__ == "__main__":
+    _make(sys.argv[1], *map(Path, sys.argv[2:]))
