@@ -326,6 +326,7 @@ def test_a_reservation_in_the_way_is_told(tx: Tx, rules: Site) -> None:
         ({"begins_at": None}, "say when the maintenance begins"),
         ({"ends_at": BEGINS}, "ends after it begins"),
         ({"begins_at": 1.0, "ends_at": 5.0}, "ends after it begins, and after now"),
+        ({"begins_at": NOW - 4000.0, "ends_at": ENDS}, "is over"),
         ({"names": "@nowhere"}, "no block"),
         ({"names": "ghost"}, "no node"),
     ],

@@ -16,6 +16,7 @@ from cod.policy.scheduler.snapshot import WindowTimes
 
 MOST = 30
 """Windows that are open at a time: each has a bit of a number with a sign."""
+LATE = 3600.0  # seconds for which a window's beginning may be over when it is planned
 
 
 def times(windows: Sequence[MaintenanceWindow], policy: Policy) -> dict[int, WindowTimes]:
@@ -58,6 +59,9 @@ def check(asked: AskedWindow, now: float) -> None:
     if asked.begins_at is None and not asked.drain:
         raise Refused("invalid", "say when the maintenance begins", "begins_at")
     check_times(asked.begins_at, asked.ends_at, now)
+    if asked.begins_at is not None and asked.begins_at < now - LATE:
+        why = "that time is over, and nodes would be taken at once: name a later one"
+        raise Refused("invalid", why, "begins_at")
 
 
 def check_times(begins_at: float | None, ends_at: float | None, now: float) -> None:
