@@ -233,7 +233,7 @@ def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: f
     if change.idle is not None and change.idle(_value_of(value)):
         was, is_ = {}, {}
     elif before is not None and was is None:
-        was, is_ = audit.wished(before, change.asked)
+        was, is_ = audit.requested(before, change.asked)
     held = histories.holders(tx, taken, who.groups)
     stops = [
         StoppedWork(vcluster, group, tuple(node for *_, node in rows))

@@ -44,7 +44,7 @@ def changed(
     )
 
 
-def wished(
+def requested(
     before: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Return what differs between a thing's values and those that a change asks of it, where the
