@@ -36,12 +36,12 @@ class HandPool:
 
     def read(self, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         """Run it now; it only reads."""
-        self.reads.add(getattr(flow, "func", flow).__name__)  # a partial's own function
+        self.reads.add(flow.__name__)
         return self._run(self.engine.execution_options(reading=True), flow, *args, **kwargs)
 
     def snapshot(self, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         """Run it now; all that it reads is of one moment."""
-        self.reads.add(getattr(flow, "func", flow).__name__)  # a partial's own function
+        self.reads.add(flow.__name__)
         return self._run(of_one_moment(self.engine), flow, *args, **kwargs)
 
     def _run(self, engine: Engine, flow: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
