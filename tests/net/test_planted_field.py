@@ -48,9 +48,7 @@ def _column(tree: Path) -> None:
     _add(
         tree / TABLE,
         '    Column("waits_since", Time, comment="null: it does not"),\n',
-        """\
-    Column("remark", String(200), nullable=False, default="", server_default=""),
-""",
+        '    defaulted("remark", String(200), ""),\n',
     )
 
 

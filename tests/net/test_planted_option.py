@@ -35,7 +35,7 @@ def _columns(tree: Path) -> None:
     _add(
         tree / TABLES,
         '    Column("user_id", Id, comment="who created it; null: not known"),\n',
-        '    not_null("quiet", Boolean, default=False, server_default=false()),\n',
+        '    defaulted("quiet", Boolean, False),\n',
     )
     _add(
         tree / TABLES,

@@ -122,8 +122,11 @@ _ACTING = (
 
 @dataclass(frozen=True, slots=True)
 class Acting:
-    """An action on the nodes that a command is for. `yes`: it is confirmed already; `dry_run`: it is
-    only shown."""
+    """An action on the nodes that a command is for.
+
+    yes      it is confirmed already
+    dry_run  it is only shown
+    """
 
     ctx: click.Context
     nodes: ChosenNodes
