@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    Integer,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from cod.model import Group, Notice, NoticeView, Send
 from cod.store import tables as t
@@ -270,30 +282,39 @@ class Reader(NamedTuple):
     site: bool
 
 
-def _unread(reader: Reader) -> list[ColumnElement[bool]]:
-    """Return the conditions of notices since the user was made that the user has not read."""
-    own = _n.group_id.in_(reader.groups)
-    user = select(_u.notices_read).where(_u.id == reader.user_id).scalar_subquery()
-    since = select(_u.created_at).where(_u.id == reader.user_id).scalar_subquery()
-    return [
+def _unread(site: bool) -> Select[tuple[int]]:
+    """Return the query for notices since the user was made that the user has not read; `site`:
+    those to administrators, too."""
+    user: BindParameter[int] = bindparam("user_id")
+    own = _n.group_id.in_(bindparam("groups", expanding=True))
+    up_to = select(_u.notices_read).where(_u.id == user).scalar_subquery()
+    since = select(_u.created_at).where(_u.id == user).scalar_subquery()
+    return select(_n.id).where(
         _n.events.is_(None),
-        or_(own, _n.group_id.is_(None)) if reader.site else own,
-        _n.id > user,
+        or_(own, _n.group_id.is_(None)) if site else own,
+        _n.id > up_to,
         _n.at >= since,
-        ~exists().where(_r.user_id == reader.user_id, _r.notice_id == _n.id),
-    ]
+        ~exists().where(_r.user_id == user, _r.notice_id == _n.id),
+    )
+
+
+# made once: each page asks
+_UNREAD = {site: _unread(site) for site in (False, True)}
+_COUNTED = {
+    site: select(func.count()).select_from(query.limit(bindparam("most", type_=Integer)).subquery())
+    for site, query in _UNREAD.items()
+}
 
 
 def unread_count(tx: Tx, reader: Reader, most: int) -> int:
     """Return how many notices the user has not read, `most` at most."""
-    found = select(_n.id).where(*_unread(reader)).limit(most).subquery()
-    return tx.scalar(select(func.count()).select_from(found)) or 0
+    return tx.scalar(_COUNTED[reader.site], {**reader._asdict(), "most": most}) or 0
 
 
 def unread_among(tx: Tx, reader: Reader, among: Collection[int]) -> set[int]:
     """Return which of these notices the user has not read."""
-    own = select(_n.id).where(*_unread(reader), _n.id.in_(among))
-    return set(tx.scalars(own)) if among else set()
+    own = _UNREAD[reader.site].where(_n.id.in_(among))
+    return set(tx.scalars(own, reader._asdict())) if among else set()
 
 
 def mark_read(tx: Tx, user_id: int, notice_ids: Collection[int]) -> None:
