@@ -46,10 +46,15 @@ class Wake(FileDescriptor):
 
     def wake(self, what: str) -> None:
         """Wake `what` in every process of this host, this one included."""
-        for path in self._folder.glob("*.wake"):
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:  # the server is being stopped
+            return
+        for name in names:
             # nobody there any more, or its queue is full: it will look by itself
-            with contextlib.suppress(OSError):
-                self._socket.sendto(what.encode(), str(path))
+            if name.endswith(".wake"):
+                with contextlib.suppress(OSError):
+                    self._socket.sendto(what.encode(), f"{self._folder}/{name}")
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -38,7 +38,7 @@ class PowerStatus:
 
     async def of(self, mac: str) -> str:
         """Return 'on', 'off', or 'unknown' where nobody can tell."""
-        node = await self._pool.read(flows.of_booted, mac)
+        node = await self._pool.run_together(flows.of_booted, mac)
         if node is None or node.driver not in self._drivers:
             return "unknown"
         try:

@@ -20,7 +20,7 @@ class Asked:
     def __init__(self, answer: Any, driver: str = "ipmi") -> None:
         self.answer, self.driver = answer, driver
 
-    def read(self, _flow: Any, mac: str) -> Deferred[Meter | None]:
+    def run_together(self, _flow: Any, mac: str) -> Deferred[Meter | None]:
         known = Meter(1, "n1", self.driver, "bmc", None) if mac == "a" else None
         return succeed(known)
 

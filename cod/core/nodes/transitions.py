@@ -356,7 +356,7 @@ def register(
     for step in steps:
         columns = changes(at, step.event, now=now, patience=policy.patience, columns=step.columns)
         written.append((step.event, step.cause, columns))
-        at = replace(at, **columns)
+        at = nodes.changed(at, columns)
     return nodes.set_last_state(tx, node, written, actor)
 
 

@@ -62,21 +62,20 @@ def report(
         return Result(refused.sentence)
     node, peer = _unite(tx, node, peer, joining, site, now)
     here = place.subnet_at(site.subnets, session.address)
-    stored = nodes.change(
-        tx,
-        node,
+    columns = {
         **keep_marks.changed(node, document),
-        attributes=document,
-        reported_at=now,
-        last_seen=now,
-        uuid=joining.uuid,
-        serial=hardware.serial or node.serial,
-        firmware=hardware.firmware,
-        type_id=kind.id,
-        subnet=here.name if here else node.subnet,
-        keep=kept,
-        boot_mac=node.boot_mac if node.vcluster_id else peer.mac,
-    )
+        "attributes": document,
+        "reported_at": now,
+        "last_seen": now,
+        "uuid": joining.uuid,
+        "serial": hardware.serial or node.serial,
+        "firmware": hardware.firmware,
+        "type_id": kind.id,
+        "subnet": here.name if here else node.subnet,
+        "keep": kept,
+        "boot_mac": node.boot_mac if node.vcluster_id else peer.mac,
+    }
+    stored = nodes.changed(node, columns)
     if node.type_id is not None and kind.id != node.type_id:
         # whom it was kept for may have no use for it now
         reservations.drop(tx, [node.id])
@@ -85,7 +84,8 @@ def report(
         nodes.set_macs(tx, node.id, hardware.macs)
     nodes.set_labels(tx, node.id, hardware.labels)
     placed = placed or joining.heir is not None
-    stored, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
+    remembered, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
+    stored = nodes.change(tx, node, **columns, **remembered)
     after = _move_on(tx, stored, moved, site, now)
     effects = transitions.wakes(stored, after)
     if not session.reported:
@@ -267,9 +267,9 @@ def _place(
     heard_on: Sequence[tuple[str, ...]],
     *,
     placed: bool,
-) -> tuple[Node, str]:
-    """Note where the node reports from. Return the changed node, and why that is not its place, a
-    sentence; '' if it is, or if nothing tells.
+) -> tuple[dict[str, object], str]:
+    """Note where the node reports from. Return the columns by which the node remembers it, and why
+    that is not its place, a sentence; '' if it is, or if nothing tells.
 
     placed  other places of the node are known
     """
@@ -286,12 +286,12 @@ def _place(
     if moved:  # what is known of two places is not mixed
         here = {"subnet": stored.subnet, "circuit": stored.circuit, "remote": stored.remote}
         node_places.heard(tx, stored.id, now, **here, port=port)
-        return stored, moved
-    if approved is None or stored.home_at is None:
-        stored = nodes.change(tx, stored, **place.remembered(stored, port, site.policy, now))
+        return {}, moved
     if site.switches:
         switch_ports.sighted(tx, stored, document, hardware.macs, site.switches, now)
-    return stored, ""
+    if approved is None or stored.home_at is None:
+        return place.remembered(stored, port, site.policy, now), ""
+    return {}, ""
 
 
 def _move_on(tx: Tx, node: Node, moved: str, site: Site, now: float) -> Node:

@@ -9,6 +9,7 @@ reports.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import Any
 
@@ -25,7 +26,10 @@ FORGOTTEN: dict[str, Any] = dict.fromkeys(
 def subnet_at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
     """Return the subnet that an address is on."""
     here = IPv4Address(address)
-    return next((subnet for subnet in subnets if here in IPv4Network(subnet.network)), None)
+    return next((subnet for subnet in subnets if here in _network(subnet.network)), None)
+
+
+_network = lru_cache(IPv4Network)
 
 
 def port_of(report_xml: str, mac: str, switches: tuple[Switch, ...]) -> str | None:

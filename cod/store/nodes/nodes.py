@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -485,7 +484,7 @@ def set_last_state(
     once. The node's row gets the last one's values; the history gets a row for each."""
     before, values, history = node, dict[str, Any](), list[dict[str, Any]]()
     for event, cause, columns in steps:
-        moved = replace(before, **columns)
+        moved = changed(before, columns)
         history.append(_transition(before, moved, event, cause, actor))
         before, values = moved, {**values, **columns}
     done = tx.execute(_MOVE, {**values, "of_node": node.id, "left": node.generation})
