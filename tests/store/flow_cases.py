@@ -565,6 +565,12 @@ def nodes__power__claim(lab: Lab) -> Call:
 
 
 @case
+def nodes__power__of_booted(lab: Lab) -> Call:
+    lab.machine(1, "inactive")
+    return bound(power.of_booted, mac(1))
+
+
+@case
 def nodes__power__boot_uri(lab: Lab) -> Call:
     task, site = switched(lab)
     return bound(power.boot_uri, task, SECRET[:32], site, lab.now)

@@ -42,6 +42,7 @@ READS = {
     "agents.sessions.lookup",
     "core.networks.isolation.subnets",
     "nodes.captures.room",
+    "nodes.power.of_booted",
     "store.nodes.sessions.peers_of",
     "vcms.vcms.spoken RequestStatus",
     "vcms.vcms.spoken ParkNodes",
