@@ -155,18 +155,16 @@ CLEAN = SimpleNamespace(**dict(Disk.__members__) | {"DIRTY": Disk.CLEAN})
 FAULTS = {
     "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since", 1),
     "a flow raises": Fault(deadlines, "run", _raise, "a bug", 1),
-    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds", 2),
-    "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "and carried out", 3),
-    "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended", 2),
+    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds", 10),
+    "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "and carried out", 15),
+    "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended", 1),
     "an address is given twice": Fault(
         BindingBatch, "free", lambda _, __, pool, *___: pool[9], "which m", 1
     ),
-    "an order goes to another's agent": Fault(orders, "waiting", _to_another, "another's", 2),
-    "a secret is accepted twice": Fault(
-        secrets, "spend_all", _nothing, "is accepted again", 6, dear=True
-    ),
+    "an order goes to another's agent": Fault(orders, "waiting", _to_another, "another's", 1),
+    "a secret is accepted twice": Fault(secrets, "spend_all", _nothing, "is accepted again", 2),
     "a quarantine is forgotten": Fault(
-        deadlines, "_due", _forgets_quarantine, "no administrator has asked", 7
+        deadlines, "_due", _forgets_quarantine, "no administrator has asked", 1
     ),
     "a right stays with the last holder": Fault(
         holding, "_clear_rights", _nothing, "may be used by", 1
@@ -175,27 +173,27 @@ FAULTS = {
         bindings, "release", _nothing, "1 addresses of a vcluster", 1
     ),
     "a node is told another's metadata": Fault(
-        MetadataDocs, "_of", _of_anybody, "is told that it is", 2
+        MetadataDocs, "_of", _of_anybody, "is told that it is", 1
     ),
     "a volume is exported to all": Fault(
         volumes,
         "clients",
         lambda blocks: (ExportClient("10.80.0.0/16", False),) if list(blocks) else (),
         "can mount volume",
-        4,
+        3,
     ),
     "a system boots outside its VLAN": Fault(
-        isolation, "elsewhere", lambda *_: "", "in VLAN 1, and its own is", 4
+        isolation, "elsewhere", lambda *_: "", "in VLAN 1, and its own is", 3
     ),
     "a VLAN is given away": Fault(
-        networks, "free", _freed_at_once, "is given to another, and m", 4, acts=_exchanged(0)
+        networks, "free", _freed_at_once, "is given to another, and m", 1, acts=_exchanged(0)
     ),
     "a switch that refuses is believed": Fault(
         edge,
         "_outcome",
         _believed,
         "loading the installer",
-        4,
+        1,
         dear=True,
         also=((switch_ports, "outcome", _not_read_again),),
         acts=_exchanged(7),
@@ -205,7 +203,7 @@ FAULTS = {
         "outcome",
         _not_read_again,
         "loading the installer",
-        4,
+        1,
         dear=True,
         acts=_exchanged(14),
     ),
@@ -213,7 +211,7 @@ FAULTS = {
         claims, "confirm", _nothing, "is the manager", 2, acts=_STOPPED
     ),
     "documents are applied by halves": Fault(documents, "_agrees", _undone, "by halves", 1),
-    "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", 1, dear=True),
+    "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", 8, dear=True),
 }
 
 
