@@ -27,8 +27,9 @@ from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.nodes.blocks import ensure
+from cod.web.api.models import Query
 from cod.web.api.resources import node_actions
-from cod.web.api.routes import Call
+from cod.web.api.routes import Call, Names
 from tests.bench.arena import Measure, Smoke, write
 from tests.bench.pass_world import NOW, Size, fill
 from tests.mariadb import UNSYNCED, MariaDB
@@ -145,8 +146,7 @@ def measured(engine: Engine, flow: Callable[[Tx], object], cpu: Clock, times: in
 def asked(many: str, **fields: object) -> actions.ManyNodes:
     """Return what the route makes of a question for those nodes."""
     body = node_actions.NodeActionBody.model_validate({"names": [many], **fields})
-    ask: Call[Any, node_actions.NodeActionBody, Any]
-    ask = Call(Site("bench", "cod.test", ()), NOW, ADMIN, Path(), None, body, None)
+    ask: Any = Call(Site("bench", "cod.test", ()), NOW, ADMIN, Path(), Names(), body, Query())
     return node_actions._many(ask)
 
 
@@ -167,10 +167,10 @@ def measures(kind: str, engine: Engine, cpu: Clock) -> list[Measure]:
         where = pattern.format(n=n, hi=n >> 8, lo=n & 255)
         flow = partial(views.node_list, page=Page(), where=where, who=ADMIN, now=NOW)
         with engine.connect() as tx:
-            total = flow(tx).total
+            found = flow(tx)
         spent = measured(engine, flow, cpu, TIMES)
-        single += [spent] if total == 1 else []
-        print(f"  {label:16} {where[:44]:44} {total!s:>6} {spent:8.1f}", flush=True)
+        single += [spent] if found.total == 1 else []
+        print(f"  {label:16} {where[:44]:44} {found.total!s:>6} {spent:8.1f}", flush=True)
     several = f"m[0-{min(CHECKED, NODES) - 1}]"
     for label in ("SN{n:07}", several):
         names = label.format(n=n)
@@ -178,7 +178,7 @@ def measures(kind: str, engine: Engine, cpu: Clock) -> list[Measure]:
         spent = measured(engine, named, cpu, TIMES)
         print(f"  {'named':16} {names:44} {'':6} {spent:8.1f}")
     name = f"find, {kind}: one of {NODES} nodes by any label, the dearest"
-    found = [Measure(name, max(single), "ms of CPU", goal="< 100 ms")]
+    made = [Measure(name, max(single), "ms of CPU", goal="< 100 ms")]
     newest = f"m[{NODES - CHECKED}-{NODES - 1}]"
     for label, many in {
         "approved, named and racked": asked(
@@ -194,9 +194,9 @@ def measures(kind: str, engine: Engine, cpu: Clock) -> list[Measure]:
         tracemalloc.stop()
         print(f"  {CHECKED} {label:61} {spent:8.1f}, {memory:.1f} MB", flush=True)
         name = f"find, {kind}: {CHECKED} of {NODES} nodes {label} at once"
-        found.append(Measure(name, spent / 1000, "s of CPU"))
-        found.append(Measure(f"{name}, memory", round(memory, 1), "MB"))
-    return found
+        made.append(Measure(name, spent / 1000, "s of CPU"))
+        made.append(Measure(f"{name}, memory", round(memory, 1), "MB"))
+    return made
 
 
 def _cpu(server: MariaDB) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
-from sqlalchemy import event, insert, select, text
+from sqlalchemy import event, insert, select, text, update
 
 from cod.flows import views
 from cod.flows.notices import notices
@@ -131,11 +131,37 @@ def test_a_history_of_one_node_and_of_one_vcluster(site: Tx) -> None:
     assert held.total is None
 
 
+def _share(tx: Tx) -> None:
+    """Give the name batch to a cluster that has ended, too, and every third transition of batch."""
+    called = tx.scalar(select(t.vclusters.c.id).where(t.vclusters.c.name == "batch"))
+    former = tx.scalar(select(t.vclusters.c.id).where(t.vclusters.c.name == "summer-school"))
+    tx.execute(update(t.vclusters).where(t.vclusters.c.id == former).values(name="batch"))
+    h = t.node_history.c
+    third = (h.vcluster_id == called) & (h.id % 3 == 0)
+    tx.execute(update(t.node_history).where(third).values(vcluster_id=former))
+
+
+@pytest.mark.parametrize("sort", ["", "id"])
+def test_a_history_of_a_name_is_that_of_all_who_had_it(site: Tx, sort: str) -> None:
+    before = lists.history(site, Page(1000, sort), None, vcluster="batch")
+    _share(site)
+    whole = lists.history(site, Page(1000, sort), None, vcluster="batch")
+    assert [row["id"] for row in whole] == [row["id"] for row in before]
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        part = lists.history(site, Page(7, sort, after), None, vcluster="batch")
+        found += part
+        after = part.next
+    assert found == whole
+
+
 @pytest.mark.parametrize("of", [{"node": "node01"}, {"vcluster": "batch"}])
 def test_a_page_of_a_history_does_not_sort_all_of_it(site: Tx, of: dict[str, str]) -> None:
     """A cluster of 800 nodes has 100,000 transitions after some months."""
     if site.dialect.name != "sqlite":
         pytest.skip("SQLite tells it in words")
+    _share(site)
     plans = []
 
     def explain(tx: Tx, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
@@ -145,8 +171,8 @@ def test_a_page_of_a_history_does_not_sort_all_of_it(site: Tx, of: dict[str, str
     event.listen(site, "before_cursor_execute", explain)
     assert lists.history(site, Page(5), None, **of)
     event.remove(site, "before_cursor_execute", explain)
-    (plan,) = plans
-    assert [row.detail for row in plan if "ORDER BY" in row.detail] == []
+    assert len(plans) == (2 if "vcluster" in of else 1)
+    assert [row.detail for plan in plans for row in plan if "ORDER BY" in row.detail] == []
 
 
 def test_a_long_list_is_not_counted_to_its_end(tx: Tx) -> None:
@@ -192,7 +218,7 @@ def test_a_wrong_cursor_is_refused(tx: Tx) -> None:
             "ix_node_history_node_id_id",
         ),
         (
-            "select id from node_history where vcluster_id in (7) order by id desc limit 101",
+            "select id from node_history where vcluster_id = 7 order by id desc limit 101",
             "ix_node_history_vcluster_id_id",
         ),
         (
