@@ -74,7 +74,7 @@ def serves(network: VclusterNetwork, rules: Isolation) -> bool:
 
 
 def subnet(network: VclusterNetwork, rules: Isolation, named: bool = True) -> Subnet:
-    """Return a vcluster's network as a subnet, with this host's own address first, where it has one.
+    """Return a vcluster's network as a subnet, this host's own address first where it has one.
 
     named  COD's servers answer DNS questions there
     """
