@@ -622,7 +622,10 @@ class NodeKindParam(click.ParamType[dict[str, Any]]):
                 param,
                 ctx,
             )
-        attributes = text_of(Path(file)) if file else ""
+        try:
+            attributes = text_of(Path(file)) if file else ""
+        except click.ClickException as error:
+            self.fail(error.message, param, ctx)
         return {"count": int(count), "template": template, "attributes": attributes}
 
 
