@@ -34,7 +34,7 @@ from cod.store import views
 from cod.store.engine import Tx, slices
 from cod.store.filters import nodes as node_filters
 from cod.store.notices import notices as notice_rows
-from cod.store.paging import having, page_of
+from cod.store.paging import having, merged, page_of
 from cod.store.rows import theirs
 from cod.store.views import only
 
@@ -311,13 +311,17 @@ def history(
     query = query.outerjoin(t.vclusters, h.vcluster_id == v.id).where(*theirs(v.group_id, groups))
     if node is not None:
         query = query.where(h.node_id == select(n.id).where(n.name == node).scalar_subquery())
-    if vcluster is not None:
-        # Nearly always one, whose transitions the index has in order; of a subquery all would be
-        # sorted.
-        held_by = tx.scalars(select(v.id).where(*views.called(vcluster))).all()
-        query = query.where(h.vcluster_id.in_(held_by))
     query = query.where(*having(page.q, h.cause, h.actor))
-    rows = page_of(tx, query, page, {"id": h.id}, "-id", h.id, count=False)
+    queries = [query]
+    if vcluster is not None:
+        # The index has the transitions of each in order; those of several would all be sorted.
+        held_by = tx.scalars(select(v.id).where(*views.called(vcluster)))
+        queries = [query.where(h.vcluster_id == one) for one in held_by]
+    rows = merged(
+        [page_of(tx, one, page, {"id": h.id}, "-id", h.id, count=False) for one in queries],
+        page,
+        "-id",
+    )
     names = *HISTORY, "node", "vcluster"
     found = rows.each(lambda row: dict(zip(names, row, strict=True)))
     return found.each(

@@ -3,7 +3,9 @@ not an offset."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select
@@ -46,6 +48,16 @@ def page_of(
         total = tx.scalar(select(func.count()).select_from(some)) or 0
         total = total if total <= COUNTED else None
     return Listed([row[:-2] for row in shown], after, total)
+
+
+def merged(parts: Sequence[Listed[Any]], page: Page, default: str) -> Listed[Any]:
+    """Return one page of several lists, of which `parts` are pages in the same order: by a unique
+    key, which is the first of each row."""
+    rows = sorted(chain.from_iterable(parts), key=itemgetter(0), reverse=page.key(default)[1])
+    shown = rows[: page.limit]
+    more = len(rows) > page.limit or any(part.next for part in parts)
+    last = shown[-1][0] if shown else None
+    return Listed(shown, cursor(page.sort or default, last, last) if more else None)
 
 
 def _beyond(
