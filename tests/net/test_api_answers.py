@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from cod import client
-from cod.client import ApiError
 from cod.model import SlowDown
 from cod.states import CaptureState, NodeState, ReclaimState, RequestState, VclusterState
 from cod.store.images import images
@@ -497,12 +495,3 @@ def test_a_refusal_of_the_server_s_is_json_with_all_that_is_wrong(served: Served
     assert named[0] == error["field"] == "name"
     plain = run(served, *words, code=1).stderr
     assert plain.count("\n") == len(named), "a line for each"
-
-
-def test_what_is_no_number_is_told_as_it_was_asked_for(served: Served) -> None:
-    for place in ("requests", "reclaims", "maintenance", "notices"):
-        for number in ("first", "9" * 19, "-1", "\N{ARABIC-INDIC DIGIT ONE}"):
-            with pytest.raises(ApiError) as caught:
-                served.local.get(client.path(place, number))
-            refused = caught.value
-            assert (refused.status, number in str(refused)) == (404, True), (place, str(refused))

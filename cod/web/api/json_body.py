@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 from urllib.parse import parse_qsl
 
@@ -28,7 +27,7 @@ from cod.web.api.events import EventStream
 from cod.web.api.models import NoQuery, Nothing
 from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import EventQuery
-from cod.web.api.routes import Q, Route, named
+from cod.web.api.routes import Q, Route, named, number
 from cod.web.http.errors import MEASURES_ONLY, HttpProblem, unexpected
 from cod.web.http.representations import as_json, encoded, tags
 from cod.web.http.request import PREFIX, MemoryBody, WebRequest, unquoted
@@ -115,7 +114,7 @@ class JsonBody(MemoryBody):
             raise HttpProblem(503, "busy", refusal)
         last = request.getHeader("last-event-id") or ""
         return await EventStream(hub, request, who, request.caller).start(
-            int(last) if query.after is None and re.fullmatch(r"[0-9]{1,18}", last) else query.after
+            number(last) if query.after is None and last else query.after
         )
 
     # ------------------------------------------------ a route

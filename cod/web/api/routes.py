@@ -449,10 +449,8 @@ def in_parts(
 
 
 def number(text: str) -> int:
-    """Return the row id in a path. Raises `Refused` where the text is none."""
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        return int(text)
-    raise Refused("not_found", f"nothing here has the number {text!r}", "id")
+    """Return the row id in a path; -1, which no row has, if the text is not a number."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
 
 
 class RouteMap:
