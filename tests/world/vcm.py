@@ -127,6 +127,8 @@ class SimVcm:
             return f"{self.vcluster} has {active}, its batch system {self.batch.members}"
         pending = select(func.sum(q["count"])).join_from(t.node_requests, t.request_tuples)
         waiting = tx.scalar(pending.where(r.vcluster_id == found, r.state == "pending")) or 0
-        if len(held) <= self.batch.want <= len(held) + waiting:
+        others = select(func.count()).where(n.vcluster_id.is_distinct_from(found))
+        more = waiting if tx.scalar(others) else self.batch.want  # COD refuses what no site has
+        if len(held) <= self.batch.want <= len(held) + more:
             return ""
         return f"{self.vcluster} has {len(held)} nodes and waits for {waiting}: {self.batch.want}"

@@ -563,11 +563,12 @@ class World:
     def _counted(self) -> dict[str, tuple[int, int]] | None:
         """Return size and nodes of each virtual cluster at rest, without those of a short lease,
         which begins when its nodes are granted; None where all depends on how quickly each was
-        served: nodes were too few for all, or a clock was ahead, so that leases ended early."""
+        served: nodes were too few for all, or a clock was wrong, so that leases ended early (those
+        that a clock an hour behind has granted, when it is set right)."""
         with self.engine.connect() as tx:
             v, n, r, k = t.vclusters.c, t.nodes.c, t.node_requests.c, t.reclaims.c
             pending = select(func.count()).where(r.state == "pending")
-            if self._furthest or tx.scalar(pending) or tx.scalar(select(func.count(k.id))):
+            if self.seen["clock set"] or tx.scalar(pending) or tx.scalar(select(func.count(k.id))):
                 return None
             held = select(v.name, v.size, func.count(n.id)).outerjoin_from(t.vclusters, t.nodes)
             lasting = v.state == "active", v.lease_time > REST
