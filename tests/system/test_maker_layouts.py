@@ -128,7 +128,10 @@ def runs(
     folder: Path,
 ) -> None:
     """Make a cluster with the template of that name on the machine, and see there what the layout
-    promises. `kinds`: of the file systems of / and /boot."""
+    promises. `kinds`: of the file systems of / and /boot. The cluster's address is the one of the
+    cluster before, and its host keys are others: known hosts are a cluster's own."""
+    folder = folder / f"{name}-seen"
+    folder.mkdir()
     lives(stand, machine, lambda: stand.state(machine.name) == "inactive")
     wanted = folder / "wanted.xml"
     wanted.write_text(
