@@ -248,6 +248,12 @@ def test_the_forms_and_the_reclaims_alarm_are_parts_that_come_live(there: Served
     assert "in block rack1. Choose which nodes to release" in told
 
 
+def test_a_reclaim_that_is_late_is_not_told_as_one_to_come(there: Served) -> None:
+    there.tx(lambda tx: tx.execute(update(t.reclaims).values(deadline=NOW - 1080)))
+    told = browse(there, group="web").get("/vclusters/farm", part="reclaims").words
+    assert "1 node was to be reclaimed 18 min ago" in told
+
+
 def test_a_form_that_was_wrong_is_fetched_from_its_page(there: Served) -> None:
     wrong = browse(there).get(BATCH).send(f"{BATCH}/extend", lease="soon")
     assert wrong.tree.xpath("//body/@data-home") == [BATCH]

@@ -69,7 +69,7 @@ def failure_table(groups: Sequence[Mapping[str, Any]], by: str) -> Any:
         *(
             (title, lambda v, key=key: v[1][key] or "-")
             for key, title in (("block", "RACK"), ("template", "TEMPLATE"), ("reason", "REASON"))
-            if key != {"rack": "block"}.get(by, by) or by == "reason"
+            if title != by.upper()
         ),
     )
 
