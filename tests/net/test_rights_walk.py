@@ -256,6 +256,13 @@ LEAST = {
     "GET /documents": ADMIN,
     "POST /documents/check": ADMIN,
     "POST /documents/apply": ADMIN,
+    "PUT /groups/{name}": OWNER,
+    "PUT /types/{name}": ADMIN,
+    "PUT /shares/{name}": ADMIN,
+    "PUT /blocks/{name}": ADMIN,
+    "PUT /templates/{name}": MEMBER,
+    "PUT /volumes/{name}": OWNER,
+    "PUT /vclusters/{name}/vcm": OWNER,
 }
 BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /nodes": lambda of: {"name": "r1-01", "serial": "B5TN222"},
@@ -265,6 +272,16 @@ BODIES: dict[str, Callable[[dict[str, str]], Any]] = {
     "POST /inventory/check": lambda of: {"machines": [{"name": "r1-01"}]},
     "POST /documents/check": lambda of: {"documents": [{"kind": "block", "name": "b1"}]},
     "POST /documents/apply": lambda of: {"documents": [{"kind": "block", "name": "b1"}]},
+    "PUT /groups/{name}": lambda of: {"email": "put@example.org"},
+    "PUT /types/{name}": lambda of: {"cost": 3.0},
+    "PUT /shares/{name}": lambda of: {"shares": 3.0},
+    "PUT /blocks/{name}": lambda of: {"nodes": [of["node"]]},
+    "PUT /templates/{name}": lambda of: {
+        "document": f'<template name="{of["template"].rpartition("/")[2]}">'
+        '<image target="disk" name="x"/></template>'
+    },
+    "PUT /volumes/{name}": lambda of: {"size": 2**32},
+    "PUT /vclusters/{name}/vcm": lambda of: {"plain": True, "address": "10.77.0.9"},
     "PATCH /nodes/{name}": lambda of: {"name": "renamed"},
     "PATCH /types/{name}": lambda of: {"cost": 2.0},
     "PATCH /users/{name}": lambda of: {"full_name": "A. N. Other"},
@@ -469,12 +486,17 @@ def not_refused(
         yield f"{said}: neither forbidden nor not found"
     if asker.role is not None:
         return
-    other, about = walk.ask(route, asker, dict(walk.world.missing))
+    ours = walk.world.ours
+    missing = {  # of a group that is not there, where ours have their group's name
+        kind: f"{walk.world.missing['group']}/{name}" if "/" in ours.get(kind, "") else name
+        for kind, name in walk.world.missing.items()
+    }
+    other, about = walk.ask(route, asker, missing)
     # the answers repeat the names that were asked for, and nothing else
-    for kind in walk.world.ours:
+    for kind in ours:
         text, about = (
             each.replace(f"'{names[kind]}'", "'…'")
-            for each, names in ((text, walk.world.ours), (about, walk.world.missing))
+            for each, names in ((text, ours), (about, missing))
         )
     if (status, text) != (other, about):
         yield f"{said}: but of what is not there, {other} {about[:200]}"

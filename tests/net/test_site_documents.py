@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from cod.cli.root import cod
 from cod.client import ApiError
+from cod.flows.people import tokens
 from cod.flows.scheduler import vclusters
 from cod.model import (
     AskedVcluster,
@@ -23,6 +24,7 @@ from cod.model import (
     Site,
     Switch,
     VolumeRules,
+    Who,
 )
 from cod.pool import Pool
 from cod.store import tables as t
@@ -330,3 +332,121 @@ def test_the_dry_run_changes_nothing(there: Served, tmp_path: Path) -> None:
     assert as_json(there, "group", "list")[0]["name"] == "site"
     found = json.loads(apply(there, tmp_path, "kind: group\nname: physics\n", "--json"))
     assert [each["action"] for each in found["changes"]] == ["create"]
+
+
+WEB = '<template name="web"><image target="disk" name="debian"/></template>'
+PUTS = [
+    ("/groups/physics", {"priority": 5, "webhook": HOOK}, "priority"),
+    ("/shares/physics", {"guarantee": 1}, "guarantee"),
+    ("/types/large", {"cost": 2}, "cost"),
+    ("/blocks/rack1", {"nodes": ["n[1-2]"]}, ""),
+    ("/templates/physics/web", {"document": WEB}, "document"),
+    ("/volumes/physics/data", {"size": 2**30}, "size"),
+    ("/vclusters/pool/vcm", {"plain": True, "address": "10.77.0.9"}, "address"),
+]
+
+
+def test_a_put_makes_a_thing_or_changes_it_and_a_second_one_writes_nothing(
+    there: Served, site: Site
+) -> None:
+    there.local.call("PUT", "/templates/pool", {"document": WEB.replace('"web"', '"pool"')})
+    asked = AskedVcluster(name="pool", size=1, template="pool", group="site")
+    there.tx(vclusters.create, flow_context(site, NOW), asked)
+    for path, fields, shown in PUTS:
+        before = len(audit(there))
+        done = there.local.call("PUT", path, fields)
+        assert done == there.local.get(path), path
+        assert not shown or done[shown] == fields[shown]
+        newest, *older = audit(there)
+        assert len(older) == before, path
+        assert "verysecret" not in json.dumps(newest)
+        rows = there.tx(contents)
+        assert there.local.call("PUT", path, fields) == done
+        kept = there.tx(contents)
+        assert {name for name in kept if kept[name] != rows[name]} == set(), path
+    assert {one["name"]: one["block"] for one in there.local.items("/nodes")}["n2"] == "rack1"
+    there.local.call("PUT", "/blocks/rack1", {"nodes": ["n3"]})
+    assert {one["name"]: one["block"] for one in there.local.items("/nodes")} == {
+        "n1": None,
+        "n2": None,
+        "n3": "rack1",
+        "n4": None,
+    }
+    there.local.call("PUT", "/groups/physics", {"email": "a@example.org"})
+    group = there.local.get("/groups/physics")
+    assert (group["priority"], group["webhook"], group["email"]) == (5, HOOK, "a@example.org")
+    there.local.call(
+        "PUT", "/templates/physics/web", {"document": WEB.replace('name="web"', 'name="web" ')}
+    )
+    assert there.local.get("/templates/physics/web")["revision"] == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status", "sentence"),
+    [
+        ("/groups/physics", {"colour": 1}, 422, "colour"),
+        ("/groups/physics", {"default_lease": 9, "max_lease": 8}, 422, "should not be longer"),
+        ("/types/huge", {"cost": 2}, 404, "no node type"),
+        ("/shares/physics", {"shares": 2}, 404, "no group 'physics'"),
+        ("/blocks/rack1", {"nodes": ["n9"]}, 404, "no node 'n9'"),
+        ("/templates/site", {"document": WEB}, 422, "is called 'web'"),
+        ("/volumes/physics/data", {"size": 2**30}, 404, "no group 'physics'"),
+        ("/vclusters/pool/vcm", {"plain": True, "address": "10.77.0.9"}, 404, "no vcluster 'pool'"),
+    ],
+)
+def test_a_put_is_refused_as_what_makes_the_thing_is(
+    there: Served, path: str, fields: Any, status: int, sentence: str
+) -> None:
+    rows = there.tx(contents)
+    with pytest.raises(ApiError, match=sentence) as error:
+        there.local.call("PUT", path, fields)
+    assert error.value.status == status
+    assert there.tx(contents) == rows
+
+
+def test_a_put_wants_the_rights_of_what_it_stands_for(there: Served) -> None:
+    for path, fields, _ in PUTS:
+        with pytest.raises(ApiError, match="may only read"):
+            there.remote(READER).call("PUT", path, fields)
+    for name in ("physics", "chemistry"):
+        there.local.post("/groups", {"name": name, "priority": 3})
+    there.local.call("PUT", "/groups/physics/members/ann", {"role": "owner"})
+    there.local.call("PUT", "/templates/chemistry/web", {"document": WEB})
+    who = Who("user:ann", user_id=there.tx(people.by_name, "ann").id)
+    there.tx(tokens.make, who=who, name="cli", token="cod_ann", now=NOW)
+    ann = there.remote("cod_ann")
+    assert ann.call("PUT", "/templates/physics/web", {"document": WEB})["revision"] == 1
+    assert ann.call("PUT", "/groups/physics", {"email": "a@example.org"})["priority"] == 3
+    refused = []
+    for path, fields in (
+        ("/groups/physics", {"priority": 4}),
+        ("/groups/chemistry", {"priority": 3}),  # as it is, which is not said
+        ("/groups/biology", {"priority": 3}),
+        ("/types/large", {"cost": 9}),
+        ("/blocks/rack1", {"nodes": ["n1"]}),
+        ("/templates/chemistry/web", {"document": WEB}),
+        ("/volumes/chemistry/data", {"size": 2**30}),
+    ):
+        with pytest.raises(ApiError) as error:
+            ann.call("PUT", path, fields)
+        refused.append((path, error.value.status))
+    assert {status for _, status in refused} <= {403, 404}, refused
+    assert dict(refused)["/groups/chemistry"] == dict(refused)["/groups/biology"]
+
+
+def test_a_put_is_bound_to_what_was_seen_and_no_matter_of_a_prune(
+    there: Served, tmp_path: Path
+) -> None:
+    there.local.call("PUT", "/groups/physics", {"priority": 5})
+    _, tag = there.local.seen("/groups/physics")
+    there.local.patch("/groups/physics", {"priority": 6})
+    with pytest.raises(ApiError) as error:
+        there.local.call("PUT", "/groups/physics", {"priority": 7}, match=tag)
+    assert error.value.status == 412
+    assert (
+        there.local.call("PUT", "/groups/biology?dry_run=true", {"priority": 1})["before"] is None
+    )
+    assert there.tx(groups.by_name, "biology") is None
+    said = apply(there, tmp_path, "kind: block\nname: rack3\n", "--prune")
+    assert said.splitlines() == ["+ block rack3", "Applied 1 change."]
+    assert there.local.get("/groups/physics")["priority"] == 6

@@ -23,6 +23,7 @@ from cod.flows.people import groups, people
 from cod.flows.scheduler import shares
 from cod.web.api.record_fields import record_of
 from cod.web.api.resources import ROUTES
+from cod.web.api.resources.documents import kinds
 from cod.web.api.routes import Route
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -102,6 +103,13 @@ CHANGES: dict[str, tuple[Any, *tuple[ModuleType, ...]]] = {
     "PATCH /users/{name}": (model.User, people),
     "PATCH /nodes/{name}": (model.Node, nodes, node_settings),
     "PATCH /me": (model.User, people),
+    "PUT /groups/{name}": (model.Group, groups),
+    "PUT /shares/{name}": (model.Group, shares),
+    "PUT /types/{name}": (model.NodeType, types),
+    "PUT /blocks/{name}": (model.BlockView, kinds),
+    "PUT /templates/{name}": (model.Template, kinds),
+    "PUT /volumes/{name}": (model.Volume, kinds),
+    "PUT /vclusters/{name}/vcm": (model.Vcm, kinds),
 }
 """What such a question changes, and the modules of its flow."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cod.cli.documents import _lines, get
 from cod.cli.site_files import read
+from cod.web.api.resources.documents.documents import DOCUMENTS
 from cod.web.api.resources.documents.kinds import KINDS
 from tests.manual import page
 
@@ -44,3 +45,14 @@ def test_a_difference_is_told_by_lines() -> None:
     ]
     long = [f"n{number}" for number in range(9)]
     assert list(_lines("nodes", long, long[:-1])) == ["@@ -8,3 +8,2 @@", " - n6", " - n7", "-- n8"]
+
+
+def test_the_page_has_the_path_by_which_each_kind_is_put() -> None:
+    rows = PAGE.partition("| Kind | Path of `PUT` |")[2].partition("\n\n")[0]
+    named = {
+        re.sub(r"\b[A-Z]{2,}\b", "*", path).replace("/*/*", "/*")
+        for path in re.findall(r"`(/\S+?)`", rows)
+    }
+    put = {re.sub(r"\{\w+\}", "*", one.path) for one in DOCUMENTS if one.method == "PUT"}
+    assert {name for name in KINDS if f"`{name}`" in rows} == KINDS.keys()
+    assert named == put | {"/groups/*/members/*", "/nodes/*/port"}

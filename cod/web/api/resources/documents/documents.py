@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from cod.flows import replies, site_documents
 from cod.flows.people import access
-from cod.model import Effect, Refused, Result
+from cod.flows.people.access import RequiredRight
+from cod.model import Effect, Refused, Result, Right
 from cod.pool import Tx
 from cod.web.api.models import Body, ListPage, OneOrSeveral, Paged, Reply, faults_of
 from cod.web.api.resources import (
@@ -37,11 +38,15 @@ from cod.web.api.routes import (
     ADMINS,
     Call,
     Flow,
+    Named,
     Names,
+    Route,
     RouteMap,
+    Shaped,
     as_it_is,
     in_parts,
     listed,
+    named_route,
     route,
 )
 from cod.web.http.errors import HttpProblem
@@ -159,6 +164,17 @@ class _Document:
     fields: Values
     prepared: Any = None
 
+    def step(self, before: Values | None) -> _Step | None:
+        """Return what makes the thing, which has the values `before` (None: it does not exist), as
+        the document says; None: it is so already."""
+        changes = {
+            field: value
+            for field, value in self.fields.items()
+            if before is None or before[field] != value
+        }
+        new = before is None
+        return _Step(self.kind, self.name, before, changes, self) if new or changes else None
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -199,6 +215,15 @@ class _Step:
         if before is not None and self.changes is not None:
             before = {field: before[field] for field in self.changes}
         return self.kind.name, self.name, before, self.changes
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """Return what there is, as people see it, in place of each field that differs."""
+        before = self.before or {}
+        return {
+            field: self.kind.shown(field, before[field]) if field in before else None
+            for field in self.changes or {"name": None}
+        }
 
     def fault(self, field: str) -> str:
         """Return where in the question a fault of the step is."""
@@ -333,14 +358,8 @@ def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
     }
     steps = []
     for document in sorted(documents, key=lambda each: list(KINDS).index(each.kind.name)):
-        before = existing[document.kind.name].get(document.name)
-        changes = {
-            field: value
-            for field, value in document.fields.items()
-            if before is None or before[field] != value
-        }
-        if before is None or changes:
-            steps.append(_Step(document.kind, document.name, before, changes, document))
+        step = document.step(existing[document.kind.name].get(document.name))
+        steps += [step] if step else []
     if ask.body.prune:
         steps += _deletions(existing, left)
     new = frozenset(one for one in named - managed if KINDS[one[0]].deletes(one[1]))
@@ -384,8 +403,9 @@ def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[Doc
     for step, act in _acts(plan, faults):
         if step in refused_steps:
             continue
+        prepared = step.document and step.document.prepared
         try:
-            value = site_documents.attempt(tx, flow=_asked(ask, step, act))
+            value = site_documents.attempt(tx, flow=_asked(ask, prepared, act))
         except Refused as refused:
             faults[step.fault(refused.field)] = refused.sentence
             refused_steps.append(step)
@@ -418,7 +438,7 @@ def _acts(plan: _Plan, faults: dict[str, str]) -> list[tuple[_Step, DocumentAct]
     return [(step, act) for _, _, _, step, act in found]
 
 
-def _asked(ask: Call, step: _Step, act: DocumentAct) -> Flow[Any]:
+def _asked(ask: Call, prepared: Any, act: DocumentAct) -> Flow[Any]:
     """Return the flow of an act, behind the rights that its route wants. Raises
     ValidationError."""
     method, path = act.operation.split(" ")
@@ -430,7 +450,7 @@ def _asked(ask: Call, step: _Step, act: DocumentAct) -> Flow[Any]:
         names=act.names,
         body=nothing if found.body is None else found.body.model_validate(act.body),
         query=nothing,
-        prepared=step.document and step.document.prepared,
+        prepared=prepared,
     )
     return partial(access.guarded, flow=found.call(asked), who=ask.who, claims=found.claims(asked))
 
@@ -439,14 +459,82 @@ def _agrees(tx: Tx, ask: Call[Names, DocumentSet]) -> None:
     """Refuse documents that would differ from what is there again, once they are applied."""
     faults = {}
     for step in _plan(tx, ask).steps:
-        current = _existing(tx, ask, step.kind).get(step.name, {})
-        for field in step.changes or {"name": None}:
-            kept = step.kind.shown(field, current.get(field)) if field in current else None
+        for field, kept in step.kept.items():
             faults[step.fault(field)] = (
                 f"COD makes {kept!r} of it: write that, and see that no other document says "
                 "something else"
             )
     _refuse(faults)
+
+
+# ------------------------------------------------ one thing
+
+
+class _Put(NamedTuple):
+    """Value of the flow that shows the thing, and whether anything was changed."""
+
+    value: Any
+    changed: bool
+
+
+def _by_acts(ask: Call) -> Sequence[RequiredRight]:
+    """Return the rights of everybody who is signed in and may see the thing, if it is there, and
+    make or change it by its other routes."""
+    return (RequiredRight(Right.ANY),)
+
+
+def _one(kind: DocumentKind, ask: Call[Named, BaseModel]) -> _Document:
+    """Return the question as a document. Runs in a thread. Raises `HttpProblem`."""
+    given = ask.body.model_dump(exclude_unset=True)
+    read = _checked(0, {"kind": kind.name, "name": ask.names.name, **given})
+    if not isinstance(read, _Document):
+        _refuse(read)
+        raise AssertionError(read)
+    return read
+
+
+def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) -> Result[_Put]:
+    """Make the thing as the document says, by the acts that `_carry_out` has, and return what
+    `shown` shows of it then. Raises `Refused`, and `HttpProblem` for fields."""
+    nothing: Any = None
+    look = replace(ask, body=nothing, prepared=None)
+    claims = shown.claims(look)
+    document: _Document = ask.prepared
+    # who may not see the thing is refused, or not, as one who would make it
+    seen = all(access.allows(tx, ask.who, claim) for claim in claims)
+    step = document.step(_existing(tx, ask, kind).get(document.name) if seen else None)
+    effects: list[Effect] = []
+    for act in kind.acts(step.name, step.before, step.changes) if step else ():
+        try:
+            value = _asked(ask, document.prepared, act)(tx)
+        except ValidationError as error:
+            _refuse(faults_of(error))
+            raise
+        effects += value.effects if isinstance(value, Result) else ()
+    differs = step and document.step(_existing(tx, ask, kind).get(document.name))
+    if differs:
+        _refuse({field: f"COD makes {kept!r} of it" for field, kept in differs.kept.items()})
+    value = access.guarded(tx, flow=shown.call(look), who=ask.who, claims=claims)
+    return Result(_Put(value, step is not None), tuple(effects))
+
+
+def _put_route(path: str, kind: DocumentKind) -> Route:
+    shown, _, _ = _ACTS.find("GET", path)
+    assert shown is not None
+    assert shown.shape is not None
+    assert shown.reply is not None
+    shape = shown.shape
+    made = "" if kind.name in ("type", "share") else "; it is made where there is none"
+    return named_route(
+        f"PUT {path}",
+        _by_acts,
+        f"Set the fields of a {kind.name}: those that are left out stay{made}",
+        lambda a: partial(_put, a, kind, shown),
+        reply=Shaped(shown.reply, lambda done: shape(done.value)),
+        body=kind.fields,
+        before=partial(_one, kind),
+        idle=lambda done: not done.changed,
+    )
 
 
 # ------------------------------------------------ what is there
@@ -516,5 +604,17 @@ DOCUMENTS = (
         before=_read,
         idle=lambda value: value.idle,
         action="documents apply",
+    ),
+    *(
+        _put_route(path, KINDS[kind])
+        for kind, path in (
+            ("group", "/groups/{name}"),
+            ("type", "/types/{name}"),
+            ("share", "/shares/{name}"),
+            ("block", "/blocks/{name}"),
+            ("template", "/templates/{name}"),
+            ("volume", "/volumes/{name}"),
+            ("vcm", "/vclusters/{name}/vcm"),
+        )
     ),
 )
