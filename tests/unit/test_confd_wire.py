@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +31,7 @@ from cod.wire.confd.messages import (
     Report,
     Welcome,
     decode,
+    element_text,
     encode,
 )
 from cod.wire.confd.protocol import (
@@ -99,6 +101,25 @@ MESSAGES: list[Message] = [
 
 def checked(body: bytes) -> Any:
     return xmldoc.parse(body, "confd")
+
+
+TEXTS = st.text("ab&<>\"'\t\n\r é\U0001f600", max_size=9)
+
+
+@st.composite
+def elements(draw: st.DrawFn, depth: int = 3) -> ET.Element:
+    """Draw an element of ElementTree's without text behind elements."""
+    names = st.sampled_from(["a", "node", "x-y"])
+    element = ET.Element(draw(names), draw(st.dictionaries(names, TEXTS, max_size=3)))
+    element.text = draw(st.none() | TEXTS)
+    if depth:
+        element.extend(draw(st.lists(elements(depth - 1), max_size=2)))
+    return element
+
+
+@given(elements())
+def test_an_element_is_spelled_as_by_elementtree(element: ET.Element) -> None:
+    assert element_text(element) == ET.tostring(element, "unicode")
 
 
 Parses = pytest.mark.parametrize("parse", [protocol.plain, checked], ids=["plain", "checked"])
