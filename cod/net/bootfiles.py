@@ -10,10 +10,14 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+from collections import OrderedDict
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 LONGEST_NAME = 512
+MOST_INSIDE = 1000  # files that are known to be below a root
+
+_Identity = tuple[int, int, int, int]
 
 
 class NoSuchFile(Exception):
@@ -63,7 +67,8 @@ class BootFiles:
 
     def __init__(self, root: Path) -> None:
         self.root = Path(os.path.realpath(root))
-        self._open: WeakValueDictionary[tuple[int, ...], OpenFile] = WeakValueDictionary()
+        self._open: WeakValueDictionary[_Identity, OpenFile] = WeakValueDictionary()
+        self._inside: OrderedDict[_Identity, None] = OrderedDict()  # the last opened last
 
     def open(self, name: str) -> OpenFile:
         """Return the file of that name. Raises `NoSuchFile`."""
@@ -72,15 +77,29 @@ class BootFiles:
             raise NoSuchFile(name)
         try:
             path = os.path.join(self.root, *parts)
-            real = Path(os.path.realpath(path))
-            if not real.is_relative_to(self.root):
-                raise NoSuchFile(path)
-            known = self._open.get(_identity(os.stat(real)))
-            return known or self._open_new(real)
+            identity = _identity(os.stat(path))
+            known = self._open.get(identity)
+            if known is None and identity in self._inside:
+                known = self._open_again(path, identity)
+            return known or self._open_new(path)
         except (OSError, ValueError) as error:
             raise NoSuchFile(name) from error
 
-    def _open_new(self, real: Path) -> OpenFile:
+    def _open_again(self, path: str, identity: _Identity) -> OpenFile | None:
+        """Return the file if it is still the one with that identity, which was below the root when
+        it was opened before. Where a path leads takes several times as long to find out as to open
+        the file."""
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        about = os.fstat(fd)
+        if _identity(about) != identity:
+            os.close(fd)
+            return None
+        return self._opened(fd, about)
+
+    def _open_new(self, path: str) -> OpenFile:
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(self.root):
+            raise NoSuchFile(path)
         # O_NONBLOCK: a FIFO must not stop the server. Where the descriptor really points is asked
         # of the kernel, so that a link swapped in since `realpath` gains nothing.
         fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -90,9 +109,17 @@ class BootFiles:
         ).is_relative_to(self.root):
             os.close(fd)
             raise NoSuchFile(str(real))
-        opened = self._open[_identity(about)] = OpenFile(fd, about)
+        return self._opened(fd, about)
+
+    def _opened(self, fd: int, about: os.stat_result) -> OpenFile:
+        identity = _identity(about)
+        self._inside[identity] = None
+        self._inside.move_to_end(identity)
+        if len(self._inside) > MOST_INSIDE:
+            self._inside.popitem(last=False)
+        opened = self._open[identity] = OpenFile(fd, about)
         return opened
 
 
-def _identity(about: os.stat_result) -> tuple[int, int, int, int]:
+def _identity(about: os.stat_result) -> _Identity:
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns

@@ -87,3 +87,56 @@ def test_files_are_closed_with_their_last_reader(root: Path) -> None:
     del opened
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_a_file_that_is_opened_again_is_not_looked_for_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, looked = BootFiles(root), []
+    real = os.path.realpath
+
+    def counted(path: str) -> str:
+        looked.append(path)
+        return real(path)
+
+    monkeypatch.setattr(os.path, "realpath", counted)
+    assert files.open("near").read() == b"inside"
+    assert files.open("near").read() == b"inside"
+    assert len(looked) == 1
+    (root / "near").unlink()
+    (root / "near").symlink_to(tmp_path / "outside")
+    with pytest.raises(NoSuchFile):
+        files.open("near")
+    (root / "near").unlink()
+    (root / "near").write_bytes(b"newer")
+    assert files.open("near").read() == b"newer"
+    assert len(looked) == 3
+
+
+def test_a_file_that_is_swapped_while_it_is_opened_again_is_looked_for_again(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = BootFiles(root)
+    assert files.open("near").read() == b"inside"
+    stat, links = os.stat, [tmp_path / "outside"]
+
+    def swapping(path: str, **how: bool) -> os.stat_result:
+        about = stat(path, **how)
+        for target in links:
+            (root / "near").unlink()
+            (root / "near").symlink_to(target)
+        links.clear()
+        return about
+
+    monkeypatch.setattr(os, "stat", swapping)
+    with pytest.raises(NoSuchFile):
+        files.open("near")
+
+
+def test_few_files_are_known(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cod.net.bootfiles.MOST_INSIDE", 2)
+    files = BootFiles(root)
+    for number in range(4):
+        (root / f"n{number}").write_bytes(b"%d" % number)
+        assert files.open(f"n{number}").read() == b"%d" % number
+    assert len(files._inside) == 2
