@@ -27,14 +27,14 @@ from cod.model import (
 from cod.model.names import natural_key
 from cod.policy.hardware import bmcs, equal
 from cod.states import NodeState
-from cod.store import histories, lists, metrics, views, watermarks
+from cod.store import lists, metrics, views, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, host_keys, nodes, types
 from cod.store.notices import events, notices
 from cod.store.scheduler import overview
 
 T = TypeVar("T")
-last_event = histories.last_event
+last_event = lists.last_event
 counts = metrics.counts
 under_way = overview.under_way
 NEWEST = 12  # nodes out of service, and new ones, that the overview shows
@@ -94,6 +94,8 @@ def node_list(
         power=power,
         group=group,
     )
+    if policy is None:
+        return found
     return Listed(protected(found, policy), found.next, found.total)
 
 
@@ -223,7 +225,7 @@ class Standing:
 def attention(tx: Tx, *, groups: frozenset[int] | None) -> dict[str, int]:
     """Return the numbers of the portal's navigation, by its paths: requests that wait, of these
     groups; where these are all (None), machines to approve and nodes out of service, too."""
-    found = {"/requests": overview.waiting(tx, groups)}
+    found = {"/requests": lists.waiting_requests(tx, groups)}
     if groups is None:
         found["/nodes"] = nodes.count_in(tx, NodeState.REGISTERING)
         found["/faults"] = nodes.count_in(tx, NodeState.QUARANTINED)

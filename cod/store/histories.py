@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, case, func, literal, or_, select
+from sqlalchemy import ColumnElement, Select, case, literal, or_, select
 
 from cod.states import NodeState
 from cod.store import tables as t
@@ -142,11 +142,6 @@ def _lists(tx: Tx, query: Select[Any]) -> dict[Any, list[tuple[Any, ...]]]:
     for row in tx.execute(query):
         found.setdefault(row[0], []).append(tuple(row[1:]))
     return found
-
-
-def last_event(tx: Tx) -> int:
-    """Return the id of the newest transition; 0: there is none."""
-    return tx.scalar(select(func.max(_h.id))) or 0
 
 
 def taken_out_of_use(tx: Tx, after: int, at: float) -> list[int]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, String, cast, func, literal, select
+from sqlalchemy import ColumnElement, String, bindparam, cast, func, literal, select
 
 from cod.choices import DeliveryState
 from cod.filters.language import Filter
@@ -28,7 +28,7 @@ from cod.model import (
     VclusterView,
 )
 from cod.model.names import natural_key
-from cod.states import NodeState
+from cod.states import NodeState, RequestState
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx, slices
@@ -231,6 +231,23 @@ def requests(
     return Listed(views.request_views(tx, rows, groups), rows.next, rows.total)
 
 
+# made once: each page asks
+_WAITING = (
+    select(func.count())
+    .select_from(t.node_requests)
+    .where(t.node_requests.c.state == RequestState.PENDING)
+)
+_WAITING_OF = _WAITING.join(t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id).where(
+    t.vclusters.c.group_id.in_(bindparam("groups", expanding=True))
+)
+
+
+def waiting_requests(tx: Tx, groups: frozenset[int] | None) -> int:
+    """Return how many requests of these groups (None: all) wait."""
+    query, own = (_WAITING, {}) if groups is None else (_WAITING_OF, {"groups": sorted(groups)})
+    return int(tx.execute(query, own).scalar_one())
+
+
 def reclaims(
     tx: Tx,
     page: Page = ALL,
@@ -298,6 +315,11 @@ HISTORY = (
     "rate",
     "erased",
 )
+
+
+def last_event(tx: Tx) -> int:
+    """Return the id of the newest transition; 0: there is none."""
+    return tx.scalar(select(func.max(t.node_history.c.id))) or 0
 
 
 def history(

@@ -3,7 +3,7 @@ site's administrators."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cod.model import Who
@@ -11,27 +11,21 @@ from cod.policy.people import rights
 from cod.store.engine import Tx
 from cod.store.notices import notices
 
-MOST = 100  # that are counted
 newest = notices.newest  # who marks all means those up to it
+unread = notices.unread_count
+among = notices.unread_among
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """The number of a person's unread notices, at most `MOST`."""
+    """The number of a person's unread notices, as far as they are counted."""
 
     unread: int
 
 
 def count(tx: Tx, *, who: Who) -> Unread:
-    """Return how many notices the one who asks has not read; of what is no person 0."""
-    reader = _reader(who)
-    return Unread(0 if reader is None else notices.unread_count(tx, reader, MOST))
-
-
-def among(tx: Tx, who: Who, notice_ids: Collection[int]) -> set[int]:
-    """Return which of these notices the one who asks has not read."""
-    reader = _reader(who)
-    return set() if reader is None else notices.unread_among(tx, reader, notice_ids)
+    """Return how many notices the one who asks has not read."""
+    return Unread(unread(tx, who))
 
 
 def mark(tx: Tx, *, who: Who, ids: Sequence[int], until: int | None) -> Unread:
@@ -42,10 +36,3 @@ def mark(tx: Tx, *, who: Who, ids: Sequence[int], until: int | None) -> Unread:
         notices.mark_all_read(tx, user_id, min(until, notices.newest(tx)))
     notices.mark_read(tx, user_id, among(tx, who, set(ids)))
     return count(tx, who=who)
-
-
-def _reader(who: Who) -> notices.Reader | None:
-    """Return the one who asks as a reader; None: what is no person."""
-    if who.user_id is None:
-        return None
-    return notices.Reader(who.user_id, sorted(who.roles), who.admin)

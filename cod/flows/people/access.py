@@ -26,7 +26,7 @@ from cod.model import (
     Who,
 )
 from cod.policy.people import audit, rights
-from cod.store import histories
+from cod.store import histories, lists
 from cod.store.engine import Tx, trial
 from cod.store.people import access, people, signins, tokens
 from cod.store.people import audit as audit_rows
@@ -225,7 +225,7 @@ class DryRun:
 def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: float) -> DryRun:
     """Return what `flow` would change, as far as `who` may see it: it runs, and its writes are
     undone. Raises what it raises."""
-    newest = histories.last_event(tx)
+    newest = lists.last_event(tx)
     with trial(tx):
         before = _seen(tx, change)
         value, was, is_, _ = _compared(tx, flow, change)

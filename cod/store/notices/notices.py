@@ -9,7 +9,7 @@ over what another did meanwhile.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import (
     BindParameter,
@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from cod.model import Group, Notice, NoticeView, Send
+from cod.model import Group, Notice, NoticeView, Send, Who
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id, slices
 from cod.store.rows import Rows, insert_all, theirs
@@ -274,14 +274,6 @@ def newest_before(tx: Tx, transition: int) -> int:
 # ---------------------------------------------------------------- who has read them
 
 
-class Reader(NamedTuple):
-    """A user who reads notices to these groups and, if `site`, to administrators."""
-
-    user_id: int
-    groups: Collection[int]
-    site: bool
-
-
 def _unread(site: bool) -> Select[tuple[int]]:
     """Return the query for notices since the user was made that the user has not read; `site`:
     those to administrators, too."""
@@ -300,21 +292,30 @@ def _unread(site: bool) -> Select[tuple[int]]:
 
 # made once: each page asks
 _UNREAD = {site: _unread(site) for site in (False, True)}
+COUNTED = 100  # unread notices at most
 _COUNTED = {
     site: select(func.count()).select_from(query.limit(bindparam("most", type_=Integer)).subquery())
     for site, query in _UNREAD.items()
 }
 
 
-def unread_count(tx: Tx, reader: Reader, most: int) -> int:
-    """Return how many notices the user has not read, `most` at most."""
-    return tx.scalar(_COUNTED[reader.site], {**reader._asdict(), "most": most}) or 0
+def _reader(who: Who) -> dict[str, Any]:
+    return {"user_id": who.user_id, "groups": sorted(who.roles)}
 
 
-def unread_among(tx: Tx, reader: Reader, among: Collection[int]) -> set[int]:
-    """Return which of these notices the user has not read."""
-    own = _UNREAD[reader.site].where(_n.id.in_(among))
-    return set(tx.scalars(own, reader._asdict())) if among else set()
+def unread_count(tx: Tx, who: Who) -> int:
+    """Return how many notices to the groups of `who` and, of an administrator's, to the site's
+    administrators `who` has not read, `COUNTED` at most; of what is no person 0."""
+    if who.user_id is None:
+        return 0
+    return tx.scalar(_COUNTED[who.admin], {**_reader(who), "most": COUNTED}) or 0
+
+
+def unread_among(tx: Tx, who: Who, among: Collection[int]) -> set[int]:
+    """Return which of these notices `who` has not read; of what is no person none."""
+    if who.user_id is None or not among:
+        return set()
+    return set(tx.scalars(_UNREAD[who.admin].where(_n.id.in_(among)), _reader(who)))
 
 
 def mark_read(tx: Tx, user_id: int, notice_ids: Collection[int]) -> None:

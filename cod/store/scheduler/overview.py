@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import func, select
 
-from cod.states import RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.rows import theirs
@@ -56,23 +55,6 @@ def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping
         .limit(limit)
     )
     return [dict(row._mapping) for row in tx.execute(query)]
-
-
-# made once: each page asks
-_WAITING = (
-    select(func.count())
-    .select_from(t.node_requests)
-    .where(t.node_requests.c.state == RequestState.PENDING)
-)
-_WAITING_OF = _WAITING.join(t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id).where(
-    t.vclusters.c.group_id.in_(bindparam("groups", expanding=True))
-)
-
-
-def waiting(tx: Tx, groups: frozenset[int] | None) -> int:
-    """Return how many requests of these groups (None: all) wait."""
-    query, own = (_WAITING, {}) if groups is None else (_WAITING_OF, {"groups": sorted(groups)})
-    return int(tx.execute(query, own).scalar_one())
 
 
 def claim(tx: Tx, name: str) -> Mapping[str, Any] | None:

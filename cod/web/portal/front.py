@@ -438,7 +438,7 @@ def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
         "last_event": views.last_event(tx),
         "nav_counts": {} if page.public else views.attention(tx, groups=ask.who.groups),
         "site_hold": hold.counts(tx) if ask.who.admin else None,
-        "unread": reading.count(tx, who=ask.who).unread,
+        "unread": reading.unread(tx, ask.who),
     }
     return {**shared, **page.load(tx, ask), **_own(page, ask, tx)}
 

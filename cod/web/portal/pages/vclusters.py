@@ -127,7 +127,6 @@ def _members(
         found = views.node_list(
             tx,
             page=query.page,
-            policy=ask.site.policy,
             groups=ask.who.groups,
             vcluster=view.vcluster.name,
             where=query.where,
