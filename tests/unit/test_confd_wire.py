@@ -17,6 +17,7 @@ from cod.orders import Erasure, ImageSource, Namesake, Order, Partition
 from cod.wire import xmldoc
 from cod.wire.confd import keys as session_keys
 from cod.wire.confd import protocol
+from cod.wire.confd.frames import Seal
 from cod.wire.confd.messages import (
     Ack,
     Challenge,
@@ -297,7 +298,7 @@ def test_a_listener_who_knows_the_boots_secret_reads_nothing() -> None:
             client_key, server_key, session_keys.framed(*said[:2]), guess
         )
         with pytest.raises(ProtocolError, match="wrong tag"):
-            session_keys.Seal(keys.server_seal, keys.server_cipher).open(frames[0][4:])
+            Seal(keys.server_seal, keys.server_cipher).open(frames[0][4:])
         assert keys.secret != pair.secrets.current()
 
 
@@ -313,7 +314,7 @@ def test_equal_bodies_are_encrypted_to_different_bytes() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
 def test_a_body_of_any_size_survives_its_seal(size: int) -> None:
-    one, other = (session_keys.Seal(bytes(32), b"\1" * 32) for _ in range(2))
+    one, other = (Seal(bytes(32), b"\1" * 32) for _ in range(2))
     body = random.Random(size).randbytes(size)
     assert other.open(one.close(body)) == body
 

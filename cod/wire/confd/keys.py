@@ -1,27 +1,14 @@
-"""confd's secrets, keys and seals; `protocol` has the theory. Travels in the ramdisk: standard
-library only."""
+"""confd's secrets, and the keys that are made of them; `protocol` has the theory. Travels in the
+ramdisk: standard library only."""
 
 from __future__ import annotations
 
-import hmac
 from dataclasses import dataclass
-from hashlib import blake2b
 
-from cod.wire.errors import PeerError
+from cod.wire.confd.frames import frame, keyed
 
 NONCE = 32  # bytes of a nonce, a secret and a key
 SALT = 16
-TAG = 16
-BLOCK = 64  # bytes that one hash of the cipher hides
-
-
-class ProtocolError(PeerError):
-    """The peer broke the protocol, or is not who it says it is. Close the connection."""
-
-
-def frame(body: bytes) -> bytes:
-    """Return `body` with its length in front."""
-    return len(body).to_bytes(4, "big") + body
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +47,10 @@ def verifier(secret: bytes, salt: bytes) -> Verifier:
     return Verifier(salt, keyed(client_key, b""), server_key)
 
 
-def keyed(data: bytes, key: bytes, size: int = 32) -> bytes:
-    """Return the keyed BLAKE2b of `data`."""
-    return blake2b(data, key=key, digest_size=size).digest()
-
-
 def keys(secret: bytes, salt: bytes) -> tuple[bytes, bytes]:
     """Return the client's and the server's key."""
     salted = keyed(secret, salt)
     return keyed(b"client key", salted), keyed(b"server key", salted)
-
-
-def xor(a: bytes, b: bytes) -> bytes:
-    """XOR two byte strings of one length."""
-    if len(a) != len(b):
-        raise ValueError(f"{len(a)} bytes and {len(b)}")
-    return (int.from_bytes(a, "big") ^ int.from_bytes(b, "big")).to_bytes(len(a), "big")
 
 
 def framed(*bodies: bytes) -> bytes:
@@ -116,44 +91,6 @@ class SessionKeys:
             Secret(name, keyed(b"session", base)),
             keyed(b"session salt", base, SALT),
         )
-
-
-class Seal:
-    """Encrypts and tags the frames of one direction, counting them.
-
-    The cipher is keyed BLAKE2b in counter mode: block `i` of frame `n` is XORed with the hash of
-    both numbers. The tag is taken of what was encrypted, and checked before it is decrypted.
-    """
-
-    def __init__(self, seal: bytes, cipher: bytes) -> None:
-        self._seal = seal
-        self._cipher = cipher
-        self._count = 0
-
-    def close(self, body: bytes) -> bytes:
-        """Return `body` encrypted, with its tag in front."""
-        self._count += 1
-        hidden = self._crypt(body)
-        return self._tag(hidden) + hidden
-
-    def open(self, sealed: bytes) -> bytes:
-        """Return the body of a sealed frame. Raises ProtocolError when the tag is not the next
-        one."""
-        self._count += 1
-        if not hmac.compare_digest(sealed[:TAG], self._tag(sealed[TAG:])):
-            raise ProtocolError("a frame with a wrong tag: changed, replayed or out of order")
-        return self._crypt(sealed[TAG:])
-
-    def _tag(self, hidden: bytes) -> bytes:
-        return keyed(self._count.to_bytes(8, "big") + hidden, self._seal, TAG)
-
-    def _crypt(self, body: bytes) -> bytes:
-        frame_number = self._count.to_bytes(8, "big")
-        blocks = range(-(-len(body) // BLOCK))
-        pad = b"".join(
-            keyed(frame_number + block.to_bytes(8, "big"), self._cipher, BLOCK) for block in blocks
-        )
-        return xor(body, pad[: len(body)])
 
 
 class Secrets:

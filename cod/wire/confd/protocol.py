@@ -38,7 +38,7 @@ transaction *before* it says welcome. The agent has derived it *before* it sends
 whichever message is lost, one of its two secrets is good, and it tries them newest first
 (`Secrets`).
 
-**Seals.** After welcome every frame is a tag of 16 bytes and an encrypted body (`keys.Seal`); the
+**Seals.** After welcome every frame is a tag of 16 bytes and an encrypted body (`frames.Seal`); the
 tag is keyed BLAKE2b over the frame's number and the encrypted body. Each direction has a key for
 either. A frame that is replayed, reordered, sent back or made up has a wrong tag and ends the
 connection.
@@ -53,29 +53,36 @@ after which the machine is of no use: the connection is to be closed.
 from __future__ import annotations
 
 import hmac
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from cod.wire.confd.frames import (
+    AHEAD,
+    FIRST_LIMIT,
+    LIMIT,
+    End,
+    Framer,
+    Parse,
+    ProtocolError,
+    Seal,
+    State,
+    frame,
+    keyed,
+    xor,
+)
 from cod.wire.confd.keys import (
     NONCE,
     SALT,
-    ProtocolError,
-    Seal,
     Secret,
     Secrets,
     SessionKeys,
     Verifier,
-    frame,
     framed,
-    keyed,
     keys,
     verifier,
     welcome_proof,
-    xor,
 )
 from cod.wire.confd.messages import (
     FROM_AGENT,
@@ -86,12 +93,12 @@ from cod.wire.confd.messages import (
     Message,
     Proof,
     Welcome,
-    decode,
     encode,
 )
 from cod.wire.confd.x25519 import BASE, x25519
 
 __all__ = [
+    "AHEAD",
     "FIRST_LIMIT",
     "KEY",
     "LIMIT",
@@ -115,64 +122,13 @@ __all__ = [
     "verifier",
 ]
 
-FIRST_LIMIT = 4 * 1024  # bytes of a frame before the peer is proven
-LIMIT = 4 * 1024 * 1024  # and after
-AHEAD = 256 * 1024  # bytes that may wait while the server asks its database
 KEY = 32  # bytes of an X25519 key
-
-Parse = Callable[[bytes], Any]
-"""Bytes of a document -> its root element (ElementTree's interface). May raise anything it
-likes."""
-
 
 Agree = Callable[[bytes, bytes], bytes]
 """X25519 of a private and a public key. Raises ValueError on a public key that is of no use."""
 
 
-class Framer:
-    """Cuts a stream of bytes into frames. `limit` may be changed between frames."""
-
-    def __init__(self) -> None:
-        self.limit = FIRST_LIMIT
-        self._buffer = bytearray()
-
-    def add(self, data: bytes) -> None:
-        """Keep `data` for `take`."""
-        self._buffer += data
-
-    def __len__(self) -> int:
-        return len(self._buffer)
-
-    def take(self) -> bytes | None:
-        """Return the next whole frame's body, or None. Raises ProtocolError on a length over the
-        limit."""
-        if len(self._buffer) < 4:
-            return None
-        size = int.from_bytes(self._buffer[:4], "big")
-        if size > self.limit:
-            raise ProtocolError(f"a frame of {size} bytes; at most {self.limit} are accepted here")
-        if len(self._buffer) < 4 + size:
-            return None
-        body = bytes(self._buffer[4 : 4 + size])
-        del self._buffer[: 4 + size]
-        return body
-
-
 # ---------------------------------------------------------------- the machines
-
-
-class State(StrEnum):
-    """State of a connection. In LOOKUP and TRADE the server waits for its database, in all others
-    for the peer."""
-
-    HELLO = "hello"
-    LOOKUP = "lookup"
-    CHALLENGE = "challenge"
-    PROOF = "proof"
-    TRADE = "trade"
-    WELCOME = "welcome"
-    OPEN = "open"
-    CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +168,13 @@ class NewSecret:
     secret: Secret
 
 
-Event = Message | NeedVerifier | Outdated | Proved | NewSecret
+Asks = NeedVerifier | Outdated | Proved | NewSecret
+Event = Message | Asks
 
 
-class _Side(ABC):
-    """Behaviour that both machines share: cut frames, open seals, refuse what the state does not
-    allow, keep output."""
+class _Side(End[Asks]):
+    """An end that proves itself and lets the peer prove itself. `private` is its X25519 key, 32
+    random bytes."""
 
     def __init__(
         self,
@@ -227,66 +184,10 @@ class _Side(ABC):
         private: bytes,
         agree: Agree,
     ) -> None:
-        self.state = state
-        self._parse = parse
-        self._expects = expects
+        super().__init__(state, parse, expects)
         self._private = private
         self._agree = agree
-        self._framer = Framer()
-        self._output = bytearray()
         self._bodies: list[bytes] = []  # bodies of the handshake so far
-        self._in: Seal | None = None
-        self._out: Seal | None = None
-
-    def to_send(self) -> bytes:
-        """Return bytes to be written to the peer now; empty when there are none."""
-        data = bytes(self._output)
-        self._output.clear()
-        return data
-
-    def send(self, message: Message) -> bytes:
-        """Return the bytes of a `message` to an open peer, to be written to it."""
-        if self.state is not State.OPEN:
-            raise ProtocolError(f"nothing can be sent in state {self.state}")
-        self._write(encode(message))
-        return self.to_send()
-
-    def receive(self, data: bytes) -> list[Event]:
-        """Return what `data` from the peer means. Raises ProtocolError."""
-        if self.state is State.CLOSED:
-            return []
-        self._framer.add(data)
-        if self.state not in self._expects and len(self._framer) > AHEAD:
-            raise ProtocolError("too much was sent ahead of the answer")
-        return self._advance()
-
-    def _advance(self) -> list[Event]:
-        events: list[Event] = []
-        try:
-            while self.state in self._expects and (body := self._framer.take()) is not None:
-                message = self._message(self._in.open(body) if self._in else body)
-                if not isinstance(message, self._expects[self.state]):
-                    raise ProtocolError(
-                        f"{type(message).__name__.lower()} is not expected in state {self.state}"
-                    )
-                events += self._step(message, body)
-        except ProtocolError:
-            self.state = State.CLOSED
-            raise
-        return events
-
-    def _message(self, body: bytes) -> Message:
-        try:
-            return decode(self._parse(body))
-        except Exception as error:  # whatever the parser finds wrong is the peer's mistake
-            raise ProtocolError(f"not a message: {error}") from error
-
-    @abstractmethod
-    def _step(self, message: Message, body: bytes) -> Sequence[Event]:
-        """Return what a message that the state allows means; `body`: as it came, for the proofs."""
-
-    def _write(self, body: bytes) -> None:
-        self._output += frame(self._out.close(body) if self._out else body)
 
     def _say(self, message: Message) -> None:
         body = encode(message)
@@ -301,11 +202,6 @@ class _Side(ABC):
             return self._agree(self._private, public)
         except ValueError as error:
             raise ProtocolError(f"a public key that is of no use: {error}") from error
-
-    def _open(self, incoming: Seal, outgoing: Seal) -> None:
-        self._in, self._out = incoming, outgoing
-        self._framer.limit = LIMIT
-        self.state = State.OPEN
 
 
 def plain(body: bytes) -> Any:
@@ -347,7 +243,7 @@ class AgentSide(_Side):
     def _step(self, message: Message, body: bytes) -> Sequence[Event]:
         if isinstance(message, Challenge):
             return self._prove(message, body)
-        if isinstance(message, Welcome) and self.state is State.WELCOME:
+        if isinstance(message, Welcome):
             expected = welcome_proof(
                 self._server_key, framed(*self._bodies), message.node, message.heartbeat
             )
@@ -357,7 +253,7 @@ class AgentSide(_Side):
             self._open(
                 Seal(keys.server_seal, keys.server_cipher), Seal(keys.agent_seal, keys.agent_cipher)
             )
-        elif isinstance(message, Error) and self.state is not State.OPEN:
+        else:
             self.state = State.CLOSED
         return [message]
 
@@ -409,9 +305,8 @@ class ServerSide(_Side):
             if len(message.key) != KEY:
                 raise ProtocolError("a hello with a key of the wrong length")
             return [NeedVerifier(message.id, message.mac)]
-        if isinstance(message, Proof):
-            return [self._prove(message, body)]
-        return [message]
+        assert isinstance(message, Proof)
+        return [self._prove(message, body)]
 
     def known(self, found: Verifier) -> list[Event]:
         """Answer to NeedVerifier: challenge the agent. Gives the events of what had already arrived
