@@ -38,7 +38,7 @@ KINDS = {
 _TYPES = {name: bytes([number]) for number, name in KINDS.items()}
 _FROM_CLIENTS = frozenset({"DISCOVER", "REQUEST", "DECLINE", "RELEASE", "INFORM"})
 
-NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR = 1, 3, 6, 12, 15, 28, 43
+NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR_INFO = 1, 3, 6, 12, 15, 28, 43
 REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = range(50, 58)
 VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
 ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
@@ -204,14 +204,14 @@ def stage(options: Mapping[int, bytes]) -> str:
     however it was loaded. PXELINUX keeps the vendor class of the firmware that loaded it, and is
     recognised by the options 209 and 210 that it requests.
     """
-    vendor = options.get(VENDOR_CLASS, b"")
-    if vendor.startswith(b"cod-trampoline"):
+    vendor_class = options.get(VENDOR_CLASS, b"")
+    if vendor_class.startswith(b"cod-trampoline"):
         return "trampoline"
     if IPXE in options or options.get(USER_CLASS, b"").removeprefix(b"\4") in (b"iPXE", b"gPXE"):
         return "ipxe"
-    if vendor.startswith(b"HTTPClient"):
+    if vendor_class.startswith(b"HTTPClient"):
         return "httpclient"
-    if not vendor.startswith(b"PXEClient"):
+    if not vendor_class.startswith(b"PXEClient"):
         return "os"
     wanted = options.get(PARAMETERS, b"")
     return "pxelinux" if PXELINUX_CONFIG in wanted or PXELINUX_PREFIX in wanted else "firmware"
@@ -291,7 +291,9 @@ def _fit(options: dict[int, bytes], max_size: int) -> None:
 def _constant(
     kind: str, stage: str, lease_time: float | None, domain: str | None, subnet: Subnet
 ) -> dict[int, bytes]:
-    """Return options of a reply that do not depend on the single client."""
+    """Return options of a reply that do not depend on the single client, which are kept for each
+    value of these arguments. An option that depends on what this client sent, such as its vendor
+    class, is added in `reply`."""
     options = {TYPE: _TYPES[kind], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big")}
     if lease_time is not None:
         options[LEASE_TIME] = int(lease_time).to_bytes(4, "big")
@@ -308,8 +310,8 @@ def _constant(
 
 
 _OF_STAGE = {
-    "firmware": {VENDOR_CLASS: b"PXEClient", VENDOR: _NO_PXE_DISCOVERY},
-    "pxelinux": {VENDOR_CLASS: b"PXEClient", VENDOR: _NO_PXE_DISCOVERY},
+    "firmware": {VENDOR_CLASS: b"PXEClient", VENDOR_INFO: _NO_PXE_DISCOVERY},
+    "pxelinux": {VENDOR_CLASS: b"PXEClient", VENDOR_INFO: _NO_PXE_DISCOVERY},
     "httpclient": {VENDOR_CLASS: b"HTTPClient"},
     "ipxe": {VENDOR_CLASS: b"PXEClient", IPXE: _NO_PROXY},
 }
