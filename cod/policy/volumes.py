@@ -90,6 +90,23 @@ def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
         )
 
 
+def check_snapshots(volume: Volume, taken: int) -> None:
+    """Raise `Refused` where the volume, which has `taken` snapshots, cannot have one more."""
+    if taken >= MOST_SNAPSHOTS:
+        raise Refused(
+            "conflict",
+            f"volume {volume.name} has {taken} snapshots, which is the limit: delete one first",
+            "snapshot",
+        )
+    if volume.enforced in ("none", "project"):
+        raise Refused(
+            "conflict",
+            f"file server {volume.fileserver} cannot take snapshots: its volumes are on a file "
+            "system without them. Snapshots need Btrfs or ZFS",
+            "name",
+        )
+
+
 def clients(blocks: Iterable[tuple[AddressRange, bool]]) -> tuple[ExportClient, ...]:
     """Return the networks that cover exactly the addresses of `blocks`: (block, whether for reading
     only)."""

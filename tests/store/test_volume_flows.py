@@ -275,13 +275,26 @@ def test_a_change_in_the_meantime_is_carried_out_next(tx: Tx, site: Site) -> Non
         "though the same server has the next claim"
     )
     assert exports.succeeded(tx, late, "btrfs", 4.7).value
-    flows.change(tx, flow_context(site, 4.8), name="site/data", size=20 * GIB)
+    flows.change(tx, flow_context(site, 4.8), name="site/data", size=30 * GIB)
     (second,) = settle(tx, site, 5.0)
-    assert (second.wanted.size, second.sequence > first.sequence, state(tx)) == (
-        20 * GIB,
+    assert (second.wanted.size, second.sequence > late.sequence, state(tx)) == (
+        30 * GIB,
         True,
         "ready",
     )
+
+
+@pytest.mark.parametrize("columns", [{}, {"size": 10 * GIB}, {"sec": "sys"}])
+def test_a_change_to_what_is_there_already_gives_the_file_server_nothing_to_do(
+    tx: Tx, site: Site, columns: dict[str, Any]
+) -> None:
+    furnish(tx, 0)
+    create(tx, site)
+    (task,) = claim(tx, site, 2.0)
+    before = store.named(tx, "site/data")
+    flows.change(tx, flow_context(site, 3.0), name="site/data", **columns)
+    assert store.named(tx, "site/data") == before
+    assert exports.succeeded(tx, task, "btrfs", 4.0).value is not False, "its claim holds"
 
 
 def test_failures_pause_longer_and_longer_are_told_and_never_given_up(tx: Tx, site: Site) -> None:

@@ -33,9 +33,9 @@ mounted = volumes.mounted
 LAST = (VclusterState.RELEASING, VclusterState.ENDED)
 
 
-def every(tx: Tx, *, now: float, groups: frozenset[int] | None = None) -> list[VolumeView]:
-    """Return volumes by name; those of `groups` only (None: all)."""
-    rows = volumes.every(tx, groups)
+def every(tx: Tx, *, now: float, group_ids: frozenset[int] | None = None) -> list[VolumeView]:
+    """Return volumes by name; those of `group_ids` only (None: all)."""
+    rows = volumes.every(tx, group_ids)
     attached = volumes.attachments(tx, [volume.id for volume, _ in rows])
     return [
         VolumeView(
@@ -152,8 +152,12 @@ def change(
     sec: NfsSecurity | None = None,
 ) -> VolumeView:
     """Change the volume's size to `size` bytes, and how NFS protects it; None: it stays as it is. A
-    volume that holds more already takes no more data. Raises `Refused`."""
+    volume that holds more already takes no more data. The file server has nothing to do where
+    nothing differs. Raises `Refused`."""
     volume = _kept(tx, name)
+    columns = {"size": size or volume.size, "sec": sec or volume.sec}
+    if columns == {"size": volume.size, "sec": volume.sec}:
+        return show(tx, name=name, now=context.now)
     if sec is not None and sec != volume.sec:
         server = _server(context.site, volume.fileserver)
         kerberos.check_volume(sec, context.site.kerberos, server)
@@ -161,7 +165,6 @@ def change(
         core.check_templates(tx, sec, [one.vcluster_id for one in attached if not one.leaving])
     if size is not None:
         _check_room(tx, volume, size, context.site)
-    columns = {"size": size or volume.size, "sec": sec or volume.sec}
     core.changed(tx, volume, context.now, **columns)
     return show(tx, name=name, now=context.now)
 
@@ -183,19 +186,7 @@ def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> 
     existing = [one.name for one in volumes.snapshots(tx, [volume.id])]
     if snapshot in existing:
         raise Refused("conflict", f"volume {name} has a snapshot {snapshot!r} already", "snapshot")
-    if len(existing) >= policy.MOST_SNAPSHOTS:
-        raise Refused(
-            "conflict",
-            f"volume {name} has {len(existing)} snapshots, which is the limit: delete one first",
-            "snapshot",
-        )
-    if volume.enforced in ("none", "project"):
-        raise Refused(
-            "conflict",
-            f"file server {volume.fileserver} cannot take snapshots: its volumes are on a file "
-            "system without them. Snapshots need Btrfs or ZFS",
-            "name",
-        )
+    policy.check_snapshots(volume, len(existing))
     volumes.add_snapshot(
         tx,
         volume_id=volume.id,

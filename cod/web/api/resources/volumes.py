@@ -241,7 +241,7 @@ VOLUMES = (
         ANYBODY,
         "List volumes",
         lambda a: in_parts(
-            partial(volumes.every, now=a.now, groups=a.who.groups),
+            partial(volumes.every, now=a.now, group_ids=a.who.groups),
             a.query.page,
             lambda one: (one.volume.name, one.volume.reason),
             name=lambda one: one.volume.name,

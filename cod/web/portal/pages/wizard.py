@@ -189,7 +189,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
         "most_volumes": MOST_VOLUMES,
         "volumes": [
             one.volume.name
-            for one in volumes.every(tx, now=ask.now, groups=ask.who.groups)
+            for one in volumes.every(tx, now=ask.now, group_ids=ask.who.groups)
             if one.volume.kind == "data"
             and one.volume.deleted_at is None
             and offered(ask.who, Right.USE, one.volume.group_id)
