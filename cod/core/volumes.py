@@ -43,7 +43,7 @@ HOME = "home"
 
 def changed(tx: Tx, volume: Volume, now: float, **columns: Any) -> int:
     """Set columns of the volume, and ask its file server to carry the change out. Return the
-    change's sequence number."""
+    change's sequence number. What the file server need not know goes to `store.volumes.change`."""
     sequence = policy.next_sequence(volume, now)
     volumes.change(
         tx,
