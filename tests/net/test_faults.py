@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cod import notice_texts
 from cod.core import notices
-from cod.doctor.checks import external_services
+from cod.doctor.checks import faults as check
 from cod.doctor.finding import Context
 from cod.flows.nodes import faults, power
 from cod.model import OutsideFault, Site
@@ -236,20 +236,18 @@ def test_the_command_and_the_page_show_the_table(served: Served) -> None:
 def test_the_doctor_tells_what_lasts(served: Served, site: Site, tmp_path: Path) -> None:
     settings = Mock(socket=served.socket)
     context = Context(site, settings, None, NOW, True)
-    assert [each.state for each in external_services.faults(context)] == ["good"]
+    assert [each.state for each in check.findings(context)] == ["good"]
     ends(served)
     lasting(served)
-    found = list(external_services.faults(context))
+    found = list(check.findings(context))
     assert {each.state for each in found} == {"bad"}
     assert len(found) == len([one for one in served.tx(faults.every, now=NOW) if not one.ended])
     told = {each.found.partition(":")[0]: each.found for each in found}
     assert told["power control"] == f"power control: n2: {BMC}; since 50 s; affects n2, n3"
     settings.socket = tmp_path / "none"
-    assert [each.state for each in external_services.faults(context)] == ["not seen"]
+    assert [each.state for each in check.findings(context)] == ["not seen"]
     many = {"what": "x", "about": "y", "since": None, "affects": list("abcdefg"), "waits": ["w"]}
-    assert (
-        external_services.sentence(many, NOW) == "x: y; affects a, b, c, d, e and 2 more; waiting w"
-    )
+    assert check.sentence(many, NOW) == "x: y; affects a, b, c, d, e and 2 more; waiting w"
 
 
 def test_notices_of_faults_lead_to_their_line(served: Served) -> None:

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from cod.doctor.checks import dhcp, external_services
+from cod.doctor.checks import dhcp, external_services, kerberos
 from cod.doctor.checks.external_services import OutsideServer
 from cod.model import FileServer, KerberosRules, Ldap, Mail, Oidc, Site
 from cod.security import webcert
@@ -116,11 +117,21 @@ def test_a_command_for_keytabs_that_nobody_can_run_is_told(site: Site, tmp_path:
         if mode is not None:
             command.write_text("#!/bin/sh\n")
             command.chmod(mode)
-        assert bool(list(external_services.keytab_command(told))) == bad
+        assert bool(list(kerberos.findings(Mock(site=told)))) == bad
     command.unlink()
     command.mkdir()
-    assert list(external_services.keytab_command(told)), "a folder"
-    assert not list(external_services.keytab_command(site))
+    assert list(kerberos.findings(Mock(site=told))), "a folder"
+    assert not list(kerberos.findings(Mock(site=site)))
+
+
+def test_the_groups_of_a_webhook_are_told(site: Site) -> None:
+    hooks = {"b": "https://chat.example/1", "a": "https://chat.example/2", "c": ""}
+    known = [Mock(webhook=url) for url in hooks.values()]
+    for group, name in zip(known, hooks, strict=True):
+        group.name = name
+    [peer] = external_services.webhooks(site, known)
+    assert (peer.what, peer.host, peer.port) == ("the webhook of a, b", "chat.example", 443)
+    assert peer.told_in == "the group"
 
 
 @pytest.mark.parametrize(

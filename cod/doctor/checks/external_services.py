@@ -1,31 +1,29 @@
-"""Check of services outside this host: file servers, the directory, the OpenID Connect provider,
+"""Checks of services outside this host: file servers, the directory, the OpenID Connect provider,
 the mail server, webhooks, KDCs and secondary name servers, each by one TCP connection, over TLS
-where the site file says so; whether browsers elsewhere can look up the name in links; and the
-command for keytabs.
+where the site file says so; whether browsers elsewhere can look up the name in links; and whether
+the groups exist in which the directory gives roles.
 
 Nothing is sent but a TLS handshake: no account is tried, no mail or notice leaves. What the running
-server has met itself, and what lasts of it, is another check.
+server has met itself, and what lasts of it, is the check `faults`.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Any
 from urllib.parse import urlsplit
 
 from sqlalchemy.exc import DBAPIError
 
-from cod.client import ApiError, Client, Unreachable
 from cod.core.database.writer import connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Group, Site
-from cod.quantity import first_few, span
+from cod.quantity import first_few
 from cod.store import schema
 from cod.store.people import groups
 
@@ -33,8 +31,7 @@ PATIENCE = 5.0  # seconds for a connection
 AT_ONCE = 16
 DEFAULT_PORTS = {"ldap": 389, "ldaps": 636, "http": 80, "https": 443}
 NFS, SSH, KDC = 2049, 22, 88
-FEW = 5  # names that a finding tells
-TABLE = "`cod fault list` has all of them; docs/troubleshooting tells when each is over"
+FEW = 5  # groups that a finding names
 
 Resolve = Callable[[str], list[str]]
 
@@ -46,6 +43,7 @@ class OutsideServer:
     what     what the site uses it for, with its table of the site file
     tls      a handshake is made; `ca_file`: whom it trusts, None: the system's authorities
     banner   what the server says first, b'' for nothing
+    told_in  where its address is corrected
     """
 
     what: str
@@ -54,14 +52,14 @@ class OutsideServer:
     tls: bool = False
     ca_file: str | None = None
     banner: bytes = b""
+    told_in: str = "the site file"
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each server that the site file or a group names, and one for the name in
-    links."""
-    peers = named(context.site)
+    """Yield a finding for each server that the site file or a group names, for each group in which
+    the directory gives roles though it does not exist, and for the name in links."""
     known = _groups(context)
-    hooks = _webhooks(context.site, known or ())
+    peers = [*named(context.site), *webhooks(context.site, known or ())]
     if known is None:
         yield Finding(
             UNSEEN,
@@ -69,14 +67,12 @@ def findings(context: Context) -> Iterator[Finding]:
             "mend what the check `database` finds",
         )
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        answers = threads.map(fault, [*peers, *hooks])
-        for peer, why in zip([*peers, *hooks], answers, strict=True):
+        for peer, why in zip(peers, threads.map(fault, peers), strict=True):
             where = f"{peer.what} at {peer.host}, TCP port {peer.port}"
             if why:
-                place = "the group" if peer.what == "a webhook" else "the site file"
                 remedy = (
                     "is the server up, and does a firewall between let this host pass? Correct the"
-                    f" address in {place} if it is another"
+                    f" address in {peer.told_in} if it is another"
                 )
                 yield Finding(BAD, f"{where}: {why}", remedy)
             else:
@@ -84,15 +80,6 @@ def findings(context: Context) -> Iterator[Finding]:
     if known is not None:
         yield from _given_roles(context.site, {group.name for group in known})
     yield from links(context.site, _addresses)
-    yield from keytab_command(context.site)
-
-
-def keytab_command(site: Site) -> Iterator[Finding]:
-    """Yield a finding if the command for keytabs is no program."""
-    command = site.kerberos.keytab_command
-    if command and not (os.path.isfile(command) and os.access(command, os.X_OK)):
-        remedy = f"put a program there that anybody may run: chmod 755 {command} (docs/kerberos)"
-        yield Finding(BAD, f"[kerberos] keytab_command: {command} cannot be run", remedy)
 
 
 def named(site: Site) -> list[OutsideServer]:
@@ -147,11 +134,16 @@ def _groups(context: Context) -> list[Group] | None:
         engine.dispose()
 
 
-def _webhooks(site: Site, known: Iterable[Group]) -> list[OutsideServer]:
-    """Return the groups' webhooks, each host and port once."""
-    urls = sorted({group.webhook for group in known if group.webhook})
-    ca_file = site.notices.ca_file
-    return list(dict.fromkeys(_by_url("a webhook", url, ca_file) for url in urls))
+def webhooks(site: Site, known: Iterable[Group]) -> list[OutsideServer]:
+    """Return the servers of the groups' webhooks, each host and port once."""
+    users: defaultdict[OutsideServer, list[str]] = defaultdict(list)
+    for group in sorted(known, key=lambda group: group.name):
+        if group.webhook:
+            users[_by_url("", group.webhook, site.notices.ca_file)].append(group.name)
+    return [
+        replace(server, what=f"the webhook of {first_few(names, FEW)}", told_in="the group")
+        for server, names in users.items()
+    ]
 
 
 def _given_roles(site: Site, known: Collection[str]) -> Iterator[Finding]:
@@ -227,32 +219,3 @@ def _addresses(host: str) -> list[str]:
     except (OSError, UnicodeError):
         return []
     return list(dict.fromkeys(str(each[4][0]).partition("%")[0] for each in found))
-
-
-# ---------------------------------------------------------------- what the server has met
-
-
-def faults(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each fault outside that the running server knows to last."""
-    try:
-        with Client(str(context.settings.socket), timeout=PATIENCE) as server:
-            known = server.get("/faults")["items"]
-    except (Unreachable, ApiError):
-        yield Finding(UNSEEN, "no server runs that knows of faults outside")
-        return
-    lasting = [each for each in known if each["ended"] is None]
-    for each in lasting:
-        yield Finding(BAD, sentence(each, context.now), TABLE)
-    if not lasting:
-        yield Finding(GOOD, "the server knows of no fault outside")
-
-
-def sentence(fault: Mapping[str, Any], now: float) -> str:
-    """Return what a fault of the API is, since when, whom it affects, and who waits."""
-    parts = [f"{fault['what']}: {fault['about']}"]
-    if fault["since"] is not None:
-        parts.append(f"since {span(now - fault['since'])}")
-    for what, names in (("affects", fault["affects"]), ("waiting", fault["waits"])):
-        if names:
-            parts.append(f"{what} {first_few(names, FEW)}")
-    return "; ".join(parts)

@@ -1,0 +1,40 @@
+"""Check of what the running server has met outside of itself and what lasts of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cod.client import ApiError, Client, Unreachable
+from cod.doctor.finding import BAD, GOOD, UNSEEN, Context, Finding
+from cod.quantity import first_few, span
+
+PATIENCE = 5.0  # seconds for the server's answer
+FEW = 5  # names that a finding tells
+TABLE = "`cod fault list` has all of them; docs/troubleshooting tells when each is over"
+
+
+def findings(context: Context) -> Iterator[Finding]:
+    """Yield a finding for each fault outside that the running server knows to last."""
+    try:
+        with Client(str(context.settings.socket), timeout=PATIENCE) as server:
+            known = server.get("/faults")["items"]
+    except (Unreachable, ApiError):
+        yield Finding(UNSEEN, "no server runs that knows of faults outside")
+        return
+    lasting = [each for each in known if each["ended"] is None]
+    for each in lasting:
+        yield Finding(BAD, sentence(each, context.now), TABLE)
+    if not lasting:
+        yield Finding(GOOD, "the server knows of no fault outside")
+
+
+def sentence(fault: Mapping[str, Any], now: float) -> str:
+    """Return what a fault of the API is, since when, whom it affects, and who waits."""
+    parts = [f"{fault['what']}: {fault['about']}"]
+    if fault["since"] is not None:
+        parts.append(f"since {span(now - fault['since'])}")
+    for what, names in (("affects", fault["affects"]), ("waiting", fault["waits"])):
+        if names:
+            parts.append(f"{what} {first_few(names, FEW)}")
+    return "; ".join(parts)
