@@ -167,24 +167,24 @@ def _began(vcluster: Vcluster, now: float) -> notice_texts.NoticeText:
 
 
 def check_hours(
-    tx: Tx, vcluster: Vcluster, request: Request, owner: Group, nodes_: int, site: Site, now: float
+    tx: Tx, vcluster: Vcluster, request: Request, owner: Group, count: int, site: Site, now: float
 ) -> None:
     """Raise `Refused` if the group's remaining node-hours are too few for the request."""
     if vcluster.state == VclusterState.PENDING and request.starts_at is None:
-        _until(tx, owner, nodes_, now + vcluster.lease_time, site, now)
+        _until(tx, owner, count, now + vcluster.lease_time, site, now)
     elif request.kind == "grow" and request.starts_at is None:
         end = leases.end(vcluster, now)
-        node_hours.check(tx, owner, nodes_, end, now, field="size", waits=False)
+        node_hours.check(tx, owner, count, end, now, field="size", waits=False)
 
 
-def _until(tx: Tx, owner: Group, nodes_: int, asked: float, site: Site, now: float) -> float:
+def _until(tx: Tx, owner: Group, count: int, asked: float, site: Site, now: float) -> float:
     """Return when a lease that begins now ends, so that its nodes stay within the group's
     node-hours. Raise `Refused` where it would be over before its nodes could be of use."""
-    found = node_hours.bound(tx, owner, nodes_, asked, now)
+    found = node_hours.bound(tx, owner, count, asked, now)
     if found is None:
         return asked
     if found.end < now + site.policy.turnaround:
-        node_hours.check(tx, owner, nodes_, asked, now, field="lease", waits=False)
+        node_hours.check(tx, owner, count, asked, now, field="lease", waits=False)
     return found.end
 
 
@@ -276,7 +276,7 @@ class _GrantBatch:
         blocks of addresses that the vcluster needs all the same."""
         holder = self._holders[request.vcluster_id]
         owner = self._groups[holder.group_id]
-        seats = self._seats(shares)
+        seats = self._next_seats(shares)
         chosen = [node for node, _ in seats]
         waking = self._waking + sum(node.state == NodeState.OFF for node in chosen)
         slow = self._now + _wake_time(waking, self._site)
@@ -289,25 +289,15 @@ class _GrantBatch:
             )
             for node, share in seats
         ]
-        if (
-            len(seats) < sum(share.count for share in shares)
-            or any(step.event is NodeEvent.WIPE_ORDERED for step in steps)
-            or not self._has_room(request, holder, owner, len(seats))
+        columns = None
+        if len(seats) == sum(share.count for share in shares) and not any(
+            step.event is NodeEvent.WIPE_ORDERED for step in steps
         ):
+            columns = self._admit(request, holder, owner, chosen)
+        if columns is None:
             for node, share in reversed(seats):
                 self._free[pool_key(share.free_nodes)].appendleft(node)
             return False
-        columns = _admission(
-            self._tx,
-            holder,
-            request,
-            owner,
-            chosen,
-            self._guarantees,
-            self._plan,
-            self._site,
-            self._now,
-        )
         admitted = self._holders[holder.id] = replace(holder, **columns)
         if columns:
             self._admitted.append((holder, admitted, columns))
@@ -324,7 +314,7 @@ class _GrantBatch:
             self.write()
         return True
 
-    def _seats(self, shares: Sequence[Share]) -> list[Seat]:
+    def _next_seats(self, shares: Sequence[Share]) -> list[Seat]:
         """Return nodes for the shares, as many as there are."""
         return [
             (free.popleft(), share)
@@ -333,18 +323,30 @@ class _GrantBatch:
             for _ in range(min(share.count, len(free)))
         ]
 
-    def _has_room(self, request: Request, holder: Vcluster, owner: Group, count: int) -> bool:
-        """Return whether the group has node-hours and the vcluster addresses for so many nodes;
-        further blocks of addresses are claimed."""
-        size = holder.size + (count if request.kind == "grow" else 0)
+    def _admit(
+        self, request: Request, holder: Vcluster, owner: Group, chosen: Sequence[Node]
+    ) -> dict[str, Any] | None:
+        """Return what `_admission` does, and claim the blocks of addresses that the nodes need;
+        None where the group's node-hours or the subnet's addresses are too few."""
+        size = holder.size + (len(chosen) if request.kind == "grow" else 0)
         try:
-            check_hours(self._tx, holder, request, owner, count, self._site, self._now)
+            columns = _admission(
+                self._tx,
+                holder,
+                request,
+                owner,
+                chosen,
+                self._guarantees,
+                self._plan,
+                self._site,
+                self._now,
+            )
             if self._room.get(holder.id, 0) < size:
                 address_blocks.extend(self._tx, holder, size, self._site, now=self._now)
                 self._room[holder.id] = block_rows.room(self._tx, holder.id)
         except Refused:
-            return False
-        return True
+            return None
+        return columns
 
     def _take(
         self,
