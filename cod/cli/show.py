@@ -635,9 +635,9 @@ class Prefix(click.ParamType[int]):
     name = "bits"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the prefix length."""
+        """Return the number of bits, 0 to 32."""
         bits = str(value).removeprefix("/")
-        if not re.fullmatch(r"[0-9]{1,2}", bits):
+        if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", bits):
             self.fail(f"{value!r} should be a prefix length such as 26 or /26", param, ctx)
         return int(bits)
 

@@ -79,3 +79,10 @@ def test_a_link_of_a_closed_portal_says_how_to_open_it(capsys: pytest.CaptureFix
     assert "`listen` in [api]" in capsys.readouterr().err
     print_link(made | {"link": "https://head:8443/invitation#x"})
     assert "listen" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bits", ["/33", "99", "-1", "2x"])
+def test_a_prefix_length_has_at_most_32_bits(bits: str) -> None:
+    asked = ["vcluster", "create", "x", "--size", "1", "--template", "t", f"--network-size={bits}"]
+    found = CliRunner().invoke(cod, ["--server", "none.sock", *asked])
+    assert (found.exit_code, "should be a prefix length" in found.output) == (2, True)
