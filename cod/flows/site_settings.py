@@ -38,7 +38,8 @@ def every(tx: Tx, *, rules: SettingRules) -> list[SiteSetting]:
 
 
 def show(tx: Tx, name: str, rules: SettingRules, *, written: bool = False) -> SettingView:
-    """Return a setting with its changes. Raises `Refused`."""
+    """Return a setting with its changes. Raises `Refused`. `written`: the transaction has changed
+    it, so that `SettingView.written` is true."""
     setting = rules.setting(name, site_settings.current(tx))
     history = site_settings.history(tx, name, SHOWN)
     texts = tuple(map(rules.text, history))

@@ -22,13 +22,13 @@ class UnreadableList(Exception):
 class ListedMachine:
     """A machine of a list. '' and (): the list does not say.
 
-    where   of the list: 'line 7'
-    macs    as COD writes them, the card that the machine boots from first
-    block   a DNS label made of the rack's name
-    driver  of power: 'ipmi' or 'redfish'
-    account  of the site file
-    position in its rack
-    tags     in lower case, made of letters, digits and . _ -
+    where     of the list: 'line 7'
+    macs      as COD writes them, the card that the machine boots from first
+    block     a DNS label made of the rack's name
+    driver    of power: 'ipmi' or 'redfish'
+    account   of the site file
+    position  in its rack
+    tags      in lower case, made of letters, digits and . _ -
     """
 
     where: str

@@ -28,9 +28,8 @@ log = logging.getLogger("cod.service")
 
 
 def keep_time(reactor: Any) -> None:
-    """Let the reactor's time go on evenly, whatever is done to the clock of the host: by that,
-    which is Twisted's own choice, all timers would stand still when it is set back, and nobody
-    would see that it was set."""
+    """Have the reactor's time go on evenly. By the host's clock, Twisted's choice, all timers
+    stand still when it is set back, and nobody sees that it was set."""
     ahead = time.time() - time.monotonic()  # it looks like the time of day, and is it at first
     reactor.seconds = lambda: time.monotonic() + ahead
 

@@ -51,8 +51,8 @@ def page_of(
 
 
 def merged(parts: Sequence[Listed[Any]], page: Page, default: str) -> Listed[Any]:
-    """Return one page of several lists, of which `parts` are pages in the same order: by a unique
-    key, which is the first of each row."""
+    """Merge pages of several lists into one. Each is ordered by a unique key, the first value of
+    its rows; `default`: the order where `page` names none."""
     rows = sorted(chain.from_iterable(parts), key=itemgetter(0), reverse=page.key(default)[1])
     shown = rows[: page.limit]
     more = len(rows) > page.limit or any(part.next for part in parts)

@@ -91,7 +91,7 @@ def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
     )
 
 
-def succeed(tx: Tx, vcm: Vcm) -> Vcm:
+def take_renewed(tx: Tx, vcm: Vcm) -> Vcm:
     """Record that a VCM has shown its renewed certificate: the former one is worth nothing now."""
     return change(tx, vcm, **_shows(vcm.next_serial or "", vcm.next_ends_at))
 

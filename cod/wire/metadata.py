@@ -4,7 +4,8 @@ understand.
 ========================  ========================================================================
 ``/latest/meta-data/``    EC2's tree, as cloud-init and many others crawl it; a folder's answer
                           lists its names
-``/latest/user-data``     the template's user data; also as `vendor-data`
+``/latest/user-data``     the template's user data; beside it ``vendor-data``, COD's own parts of
+                          the seed
 ``/latest/cod.json``      everything at once, with the peers; `hosts`: these as lines of /etc/hosts
 ``/nocloud/``             what cloud-init's data source NoCloud reads
 ``/machinefeatures/``     machine/job features (HEP Software Foundation, HSF-TN-2016-02); beside it

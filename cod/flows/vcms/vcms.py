@@ -238,7 +238,7 @@ def greet(
             "forbidden", f"the VCM of {vcluster} comes from {expected}, not from {address}"
         )
     if follows:
-        known = vcms.succeed(tx, known)
+        known = vcms.take_renewed(tx, known)
     acked = min(max(seen, known.acked), known.sequence)
     vcms.change(
         tx,

@@ -13,7 +13,7 @@ log = logging.getLogger("cod.dns")
 
 
 class QueryClient(DatagramProtocol):
-    """QueryClient under way, by number: an answer counts from the address that was asked alone."""
+    """Queries under way, by number: an answer counts from the address that was asked alone."""
 
     transport: Any
 

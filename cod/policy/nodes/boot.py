@@ -178,7 +178,8 @@ def decide(
 
 
 def is_heard(client: DhcpClient, policy: Policy, now: float) -> bool:
-    """Return whether the node's agent is connected, of the boot that COD knows of."""
+    """Return whether the agent is connected that the node's present boot, as COD knows it, has
+    started."""
     return bool(client.reported) and is_held(client.held_at, policy, now)
 
 

@@ -154,7 +154,8 @@ def seed_part(
     rules: PosixRules,
     kerberos: KerberosRules | None = None,
 ) -> SeedPart:
-    """Return the part for a node of the vcluster.
+    """Return what a node's seed gets so that its accounts come from the vcluster's LDAP tree; an
+    empty part where no authority is known or LDAP has no port.
 
     servers    addresses of COD's servers, the nearest first
     authority  PEM certificate of the site's authority, which signs the servers' certificates; '':

@@ -4,9 +4,11 @@ Pure.
 ::
 
     dc=pool,dc=cod,dc=internal     the vcluster `pool` of the site whose domain is cod.internal
-        ou=people                  those who may log in: posixAccount, ldapPublicKey ou=groups
-        the vcluster's group, and each user's own: posixGroup with memberUid and member ou=netgroups
-        nodes, members: nisNetgroup ou=sudoers                 who may use sudo: sudoRole
+        ou=people                  those who may log in: posixAccount, ldapPublicKey
+        ou=groups                  the vcluster's group, and each user's own: posixGroup with
+                                   memberUid and member
+        ou=netgroups               nodes, members: nisNetgroup
+        ou=sudoers                 who may use sudo: sudoRole
         ou=automount               what is mounted: automountMap, automount
 """
 
@@ -191,8 +193,7 @@ def sudo_rules(
     tree: NodeTree, users: Iterable[NodeUser], rules: PosixRules, base: str
 ) -> list[LdapEntry]:
     """Return the entries that say which users may run which programs as whom. No user is asked for
-    a password: accounts have none on nodes. Users are named by their numbers, so that an account of
-    the image's own with the same name gains nothing.
+    a password: accounts have none on nodes.
 
     Users are named by their numbers, so that an account of the image's own that is called the same
     gains nothing. A member joins by being in the group: SSSD keeps rules for a while, and looks up

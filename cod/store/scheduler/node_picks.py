@@ -114,7 +114,7 @@ def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey
     return chosen
 
 
-# `FREE` is no condition: SQLite would look through all free nodes for those of the ids
+# `FREE` is selected, not a condition: SQLite would look through all free nodes for those of the ids
 _STILL = (
     select(_n.id, t.reservations.c.request_id, case((FREE, 1), else_=0), *ALIKE)
     .outerjoin_from(t.nodes, t.reservations, t.reservations.c.node_id == _n.id)

@@ -42,7 +42,7 @@ class _Load:
 
 
 class SharedLoads:
-    """Those of a process."""
+    """Loads of live parts of pages, kept in this process for all who watch with the same rights."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
