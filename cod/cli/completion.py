@@ -47,7 +47,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     Names of nodes, clusters, templates and other things are those that the server lists.
 
-    \b
     Example:
       cod completion bash > /etc/bash_completion.d/cod
       eval "$(cod completion bash)"

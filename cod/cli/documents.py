@@ -41,7 +41,6 @@ prunes = click.option(
 def diff(ctx: click.Context, paths: tuple[str, ...], prune: bool) -> None:
     """Show what applying documents would change. Exit code 1 if something differs.
 
-    \b
     Example:
       cod diff -f site.d/
     """
@@ -61,7 +60,6 @@ def apply(
 ) -> None:
     """Make the site as documents say: all of them, or nothing. Shows what differs, and asks.
 
-    \b
     Example:
       cod apply -f site.d/
       cod apply -f site.d/ --prune --yes
@@ -101,7 +99,6 @@ def get(ctx: click.Context, kinds: str, name: str | None, output: str, as_json: 
     KIND is group, member, type, share, block, template, volume, port or vcm, several with commas
     between, or all.
 
-    \b
     Example:
       cod get all > site.yaml
       cod get group physics

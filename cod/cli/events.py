@@ -20,7 +20,6 @@ from cod.cli.show import client, for_programs, moment, size, with_json
 def events(ctx: click.Context, after: int | None) -> None:
     """Follow transitions, priming progress and notices until Ctrl-C; with --json one object a line.
 
-    \b
     Example:
       cod events --after 0
     """

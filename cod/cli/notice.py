@@ -31,7 +31,6 @@ TEST_TIME = 30.0  # seconds that a test notice is waited for
 def notice() -> None:
     """Notices to groups and to the site's administrators, and their delivery.
 
-    \b
     Example:
       cod notice list --group physics
     """
@@ -71,7 +70,6 @@ def delivery_table(value: Any) -> Any:
 def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: int) -> None:
     """List the newest notices, oldest first.
 
-    \b
     Example:
       cod notice list --vcluster web --json
     """
@@ -84,7 +82,6 @@ def list_(ctx: click.Context, group: str | None, vcluster: str | None, limit: in
 def show(ctx: click.Context, number: int) -> None:
     """Show a notice and the state of its deliveries.
 
-    \b
     Example:
       cod notice show 17
     """
@@ -109,7 +106,6 @@ def _show(value: Any) -> None:
 def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool) -> None:
     """Note that you have read notices. Without any, say how many you have not read.
 
-    \b
     Example:
       cod notice read --all
     """
@@ -139,7 +135,6 @@ def read(ctx: click.Context, numbers: tuple[int, ...], all_: bool) -> None:
 def mail(ctx: click.Context, kinds: tuple[str, ...], all_: bool, when: str | None) -> None:
     """Choose which kinds of notices come to you by mail. Without --when, show what you have chosen.
 
-    \b
     Example:
       cod notice mail lease-warning node-lost --when at-once
       cod notice mail --all --when daily
@@ -166,7 +161,6 @@ def mail(ctx: click.Context, kinds: tuple[str, ...], all_: bool, when: str | Non
 def test(ctx: click.Context, group: str) -> None:
     """Send a group a test notice, and wait for the first attempts. Exit code 1 unless all succeed.
 
-    \b
     Example:
       cod notice test physics
     """

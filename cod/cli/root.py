@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from inspect import cleandoc
 from itertools import pairwise
 from typing import Any
 
@@ -143,6 +144,7 @@ class Root(click.Group):
         command: click.Command = getattr(
             importlib.import_module(f"cod.{module}"), attribute or cmd_name
         )
+        _keep_examples(command)
         if ctx.resilient_parsing:  # a shell asks what to offer
             from cod.cli.completion import offer_names
 
@@ -214,6 +216,15 @@ class Root(click.Group):
             raise NoServer(str(error)) from None
         except KeyboardInterrupt:
             ctx.exit(130)
+
+
+def _keep_examples(command: click.Command) -> None:
+    """Let help show the examples of a command and of those below it line by line, as they are
+    written."""
+    mark = "\b\n"  # before lines that click is not to fill up
+    command.help = cleandoc(command.help or "").replace("\n\nExample:", f"\n\n{mark}Example:")
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        _keep_examples(below)
 
 
 def _wants_json(words: Sequence[str]) -> bool:

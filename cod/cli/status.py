@@ -42,7 +42,6 @@ def status(ctx: click.Context) -> None:
     """Show the site and your part of it in eight lines: nodes, clusters, requests, energy; for
     administrators faults, for others reclaims and keys.
 
-    \b
     Example:
       cod status
     """
@@ -145,7 +144,6 @@ def top(ctx: click.Context, interval: float, once: bool) -> None:
     """Show nodes by state, the power they draw and the requests that wait, live at a terminal until
     Ctrl-C.
 
-    \b
     Example:
       cod top
       cod top --once --json

@@ -108,7 +108,6 @@ def up(
 ) -> None:
     """Make a lab, all machines switched off, from the file SPEC (TOML) or from the options.
 
-    \b
     Example:
       cod lab up --name demo --bios 2 --uefi 1 --disk 8G
       cod lab up --servers 2 --galera

@@ -48,7 +48,6 @@ name_argument = click.argument("name", metavar="[GROUP/]NAME")
 def image() -> None:
     """Disk and partition images: raw, qcow2, gzip or zstd.
 
-    \b
     Example:
       cod image add debian ./debian-12.qcow2 --wait
     """
@@ -67,7 +66,6 @@ image_table = partial(fields_table, ImageView, columns=COLUMNS)
 def list_(ctx: click.Context, show: Show) -> None:
     """List images.
 
-    \b
     Example:
       cod image list
     """
@@ -80,7 +78,6 @@ def list_(ctx: click.Context, show: Show) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show an image.
 
-    \b
     Example:
       cod image show debian --json
       cod image show physics/debian
@@ -157,7 +154,6 @@ def add(
     image must hold a system, with systemd, OpenSSH and cloud-init. With --diskless it becomes a
     kernel and a ramdisk, for nodes that keep all of the system in memory.
 
-    \b
     Example:
       cod image add debian ./debian-12.qcow2 --group physics --wait
       cod image add compute oci:registry.example.org/hpc/compute:9.4 --wait
@@ -271,7 +267,6 @@ def upload_table(values: list[Any]) -> Any:
 def uploads(ctx: click.Context) -> None:
     """List uploads under way.
 
-    \b
     Example:
       cod image uploads
     """
@@ -284,7 +279,6 @@ def uploads(ctx: click.Context) -> None:
 def cancel(ctx: click.Context, name: str) -> None:
     """Cancel the upload of the image NAME.
 
-    \b
     Example:
       cod image cancel physics/debian
     """
@@ -302,7 +296,6 @@ def cancel(ctx: click.Context, name: str) -> None:
 def verify(ctx: click.Context, name: str) -> None:
     """Verify an image: compare every chunk with its digest. Exit code 1 if a chunk is damaged.
 
-    \b
     Example:
       cod image verify debian
     """
@@ -320,7 +313,6 @@ def verify(ctx: click.Context, name: str) -> None:
 def delete(ctx: click.Context, name: str) -> None:
     """Delete an image that no template uses.
 
-    \b
     Example:
       cod image delete debian
     """

@@ -33,7 +33,6 @@ file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=Fal
 def template() -> None:
     """Configuration templates: which images, on which disks, for which hardware (XML).
 
-    \b
     Example:
       cod template check web.xml && cod template add web.xml
     """
@@ -48,7 +47,6 @@ template_table = partial(fields_table, Template, columns=COLUMNS)
 def list_(ctx: click.Context, show: Show) -> None:
     """List templates, newest revision of each.
 
-    \b
     Example:
       cod template list
     """
@@ -61,7 +59,6 @@ def list_(ctx: click.Context, show: Show) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Print a template's document.
 
-    \b
     Example:
       cod template show physics/web@2
     """
@@ -78,7 +75,6 @@ def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool) -> 
     """Add the template in FILE. The document holds its name; a changed document becomes a new
     revision.
 
-    \b
     Example:
       cod template add web.xml --group physics
     """
@@ -100,7 +96,6 @@ def check(ctx: click.Context, file: Path, group: str | None) -> None:
     """Check the template in FILE, and list its errors by line. Exit code 1 if there are any.
     Nothing is stored.
 
-    \b
     Example:
       cod template check web.xml
     """
@@ -123,7 +118,6 @@ def check(ctx: click.Context, file: Path, group: str | None) -> None:
 def retire(ctx: click.Context, name: str) -> None:
     """Retire a template, or one revision, that nothing uses.
 
-    \b
     Example:
       cod template retire physics/web@1
     """

@@ -29,7 +29,6 @@ def block() -> None:
     """Blocks: nodes that share a rack or a switch. A request is granted from one block where
     possible.
 
-    \b
     Example:
       cod block propose
     """
@@ -55,7 +54,6 @@ def block_table(values: list[Any]) -> Any:
 def list_(ctx: click.Context) -> None:
     """List blocks with their nodes by type.
 
-    \b
     Example:
       cod block list
     """
@@ -68,7 +66,6 @@ def list_(ctx: click.Context) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a block; `cod node list --block NAME` lists its nodes.
 
-    \b
     Example:
       cod block show rack1
     """
@@ -82,7 +79,6 @@ def show(ctx: click.Context, name: str) -> None:
 def create(ctx: click.Context, name: str, if_missing: bool) -> None:
     """Create a block without nodes.
 
-    \b
     Example:
       cod block create rack1
     """
@@ -99,7 +95,6 @@ def create(ctx: click.Context, name: str, if_missing: bool) -> None:
 def delete(ctx: click.Context, name: str) -> None:
     """Delete a block that has no nodes.
 
-    \b
     Example:
       cod block delete rack1
     """
@@ -120,7 +115,6 @@ def _change(ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...]) ->
 def add(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
     """Add nodes to a block, by names, ranges or patterns: all of them, or none.
 
-    \b
     Example:
       cod block add rack1 'n[001-040]' 'rack1-*' spare-3
     """
@@ -135,7 +129,6 @@ def add(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
 def remove(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
     """Remove nodes from a block, by names, ranges or patterns.
 
-    \b
     Example:
       cod block remove rack1 spare-3
     """
@@ -150,7 +143,6 @@ def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...]) -> None:
     """Propose blocks for nodes without one, from what their switches report (LLDP). With --apply,
     create them.
 
-    \b
     Example:
       cod block propose
       cod block propose --apply leaf-3 leaf-4

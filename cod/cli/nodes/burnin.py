@@ -68,7 +68,6 @@ def burnin(
     Clean disks are written, read back and left empty. Disks that hold anything, or are marked keep,
     are only read.
 
-    \b
     Example:
       cod node burnin n7 --wait
       cod node burnin n7 --tests disk --seconds 3600

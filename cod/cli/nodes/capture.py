@@ -71,7 +71,6 @@ def capture(
     driver waits until somebody reboots it. The capture changes nothing on the disk, and leaves out
     the node's seed (its name, keys and passwords).
 
-    \b
     Example:
       cod node capture n7 --image web-golden --wait
       cod node capture n7 --image web-root --partition 3
@@ -105,7 +104,6 @@ def capture(
 def captures(ctx: click.Context) -> None:
     """List the newest capture of each node.
 
-    \b
     Example:
       cod node captures
     """

@@ -14,7 +14,6 @@ def conflict() -> None:
     """Conflicts: declined addresses, exhausted pools, machines with another's identity or that
     cannot be booted.
 
-    \b
     Example:
       cod conflict list
     """
@@ -37,7 +36,6 @@ def conflict_table(values: list[Any]) -> Any:
 def list_(ctx: click.Context, limit: int) -> None:
     """List conflicts, newest first.
 
-    \b
     Example:
       cod conflict list --json
     """

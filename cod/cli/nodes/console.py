@@ -38,7 +38,6 @@ def console(ctx: click.Context, name: str, count: int, follow: bool, typed: str 
     Holders of a node see what was recorded since they got the node; administrators see all that is
     kept. What is typed is not noted; who typed is.
 
-    \b
     Example:
       cod node console n7 --follow
       cod node console n7 --bytes 4M > n7.log

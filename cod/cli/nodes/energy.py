@@ -35,7 +35,6 @@ def energy(ctx: click.Context, by: str, since: float, group: str | None) -> None
     """Show the energy that nodes used, and the energy saved by sleep: of your groups; for
     administrators, of all.
 
-    \b
     Example:
       cod energy --by day --since 7d
       cod energy --by month --since 365d --group physics

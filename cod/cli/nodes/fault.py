@@ -18,7 +18,6 @@ FEW = 5  # names that a line shows
 def fault() -> None:
     """Faults outside of COD: since when, whom they affect, and who waits.
 
-    \b
     Example:
       cod fault list
     """
@@ -30,7 +29,6 @@ def list_(ctx: click.Context) -> None:
     """List faults of switches, file servers, BMCs and other DHCP servers, and those that ended in
     the last day.
 
-    \b
     Example:
       cod fault list --json
     """
@@ -50,7 +48,6 @@ def nodes(ctx: click.Context, by: str) -> None:
 
     To try all of a group again, return its nodes to service:
 
-    \b
     Example:
       cod fault nodes --by rack
       cod node restore --where "state=quarantined and rack=r12"

@@ -57,7 +57,6 @@ def add(ctx: click.Context, /, name: str, macs: tuple[str, ...], **asked: Any) -
     """Add a machine before it boots. It is adopted at its first network boot, by a MAC or by its
     UUID, or by its serial number once it reports.
 
-    \b
     Example:
       cod node add r1-07 --mac 52:54:00:12:34:56 --block rack1 --power-driver ipmi
       --power-address 10.1.0.7 --power-account rack1
@@ -74,7 +73,6 @@ def add(ctx: click.Context, /, name: str, macs: tuple[str, ...], **asked: Any) -
 def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
     """Delete nodes that have never reported. Others are retired: `cod node retire`.
 
-    \b
     Example:
       cod node delete r1-07
     """
@@ -104,7 +102,6 @@ def import_(
     FORMAT is csv, dhcpd (ISC), kea, dnsmasq, ethers, warewulf (nodes.conf), xcat (stanzas, or a
     folder of tables), cobbler (a JSON file, or the folder of systems), maas, foreman or netbox.
 
-    \b
     Example:
       cod node import csv machines.csv --dry-run
       cod node import xcat nodes.stanza --account rack1
@@ -184,7 +181,6 @@ def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: boo
 def export(ctx: click.Context, names: tuple[str, ...], where: str) -> None:
     """Print nodes as a list that `cod node import csv` reads: all, or those that are named.
 
-    \b
     Example:
       cod node export > machines.csv
       cod node export --where 'rack = r12' > r12.csv

@@ -65,7 +65,6 @@ name_argument = click.argument("name")
 def node() -> None:
     """Machines: list, approve, power, take out of service.
 
-    \b
     Example:
       cod node list --state free
     """
@@ -99,7 +98,6 @@ def list_(
 ) -> None:
     """List nodes: all, those that are named, or those that a filter means.
 
-    \b
     Example:
       cod node list --watch
       cod node list 'n[001-064]' --where 'state = free and not rack = r12'
@@ -156,7 +154,6 @@ def show(ctx: click.Context, nodes: ChosenNodes) -> None:
     """Show nodes with their hardware, their bindings and their history. A node is named by its
     name, a MAC in any spelling, its serial number, UUID or host name.
 
-    \b
     Example:
       cod node show node-525400000001
       cod node show 52-54-00-00-00-01
@@ -261,7 +258,6 @@ def _proposal(name: str, bmc: dict[str, Any]) -> str:
 def history(ctx: click.Context, name: str, limit: int) -> None:
     """List a node's transitions, the newest last, and how its disks were erased.
 
-    \b
     Example:
       cod node history n7
       cod node history n7 --json
@@ -303,7 +299,6 @@ def _erased(disk: dict[str, Any]) -> str:
 def approve(acting: Acting, to: str | None, block: str | None) -> None:
     """Accept new machines into the site. From then on COD may erase their disks.
 
-    \b
     Example:
       cod node approve node-525400000001 node-525400000002 --block r12 --to 'r12-[01-02]'
       cod node approve --where 'rack = r12 and state = "waiting for approval"' --dry-run
@@ -319,7 +314,6 @@ def power(acting: Acting, desired: str) -> None:
     """Power nodes on, off, soft (their systems shut down first), or cycle them. The server carries
     it out.
 
-    \b
     Example:
       cod node power cycle node-525400000001
       cod node power on 'n[001-064]' @rack12
@@ -336,7 +330,6 @@ def power(acting: Acting, desired: str) -> None:
 def quarantine(acting: Acting, reason: str, until: float | None) -> None:
     """Take nodes out of service (quarantine), or change why and until when they are.
 
-    \b
     Example:
       cod node quarantine n7 --reason "fan is loud"
       cod node quarantine n7 --reason "lent to the lab" --until 2026-12-14T08:00
@@ -350,7 +343,6 @@ def quarantine(acting: Acting, reason: str, until: float | None) -> None:
 def restore(acting: Acting) -> None:
     """Return nodes from quarantine or retirement to service. Their disks are erased first.
 
-    \b
     Example:
       cod node restore n7
       cod node restore --where 'reason ~ "power feed"'
@@ -369,7 +361,6 @@ def restore(acting: Acting) -> None:
 def moved(acting: Acting, also: int | None) -> None:
     """Confirm that nodes were moved. The place where each boots next is remembered as its own.
 
-    \b
     Example:
       cod node moved n7
       cod node moved n7 --also 12
@@ -390,7 +381,6 @@ def moved(acting: Acting, also: int | None) -> None:
 def places(ctx: click.Context, name: str) -> None:
     """List where a node may boot, and where else its MAC was heard.
 
-    \b
     Example:
       cod node places n7
     """
@@ -411,7 +401,6 @@ def retire(acting: Acting) -> None:
     """Retire nodes: take them out of the site. Their disks stay as they are: see `disk` in
     `cod node show` before a machine leaves the house.
 
-    \b
     Example:
       cod node retire n7
     """
@@ -426,7 +415,6 @@ def rename(acting: Acting, to: str) -> None:
     """Give nodes names by a pattern, in the order in which they are named; those that a filter
     means in the natural order of their names.
 
-    \b
     Example:
       cod node rename --where 'rack = r12 and state = new' --to 'r12-[01-40]' --dry-run
     """
@@ -440,7 +428,6 @@ def rename(acting: Acting, to: str) -> None:
 def tag(acting: Acting, tags: list[str], remove: bool) -> None:
     """Add tags to nodes: words with commas between, by which nodes are found.
 
-    \b
     Example:
       cod node tag gpu,loan @rack12
       cod node tag loan --remove --where 'tag = loan'
@@ -464,7 +451,6 @@ def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool) ->
     MARK is serial:SERIAL, path:/dev/NAME or model:PATTERN. Marks of the site file ([[keep]]) count
     as well.
 
-    \b
     Example:
       cod node keep rack1-07 serial:S39YNX0K500123
     """
@@ -504,7 +490,6 @@ def keep(ctx: click.Context, name: str, marks: tuple[str, ...], remove: bool) ->
 def set_(acting: Acting, /, **asked: Any) -> None:
     """Change a node's name, place, tags or power driver, or those of many but the name.
 
-    \b
     Example:
       cod node set node-525400000001 --name rack1-07 --power-driver lab --power-address
       "/run/lab.sock#n7"

@@ -90,7 +90,6 @@ def ssh(
     each line of output begins with the host name; the exit code is the largest. A node that does
     not answer is left after 20 s, unless ssh_config or -o says otherwise: -o ConnectTimeout=60.
 
-    \b
     Example:
       cod ssh web n1
       cod ssh node-525400000001 -- uptime

@@ -22,7 +22,6 @@ CHECK_FOR = 120.0  # longer than a session may last
 def switch() -> None:
     """Switches of the site file: whether they answer, and how many ports wait for their VLAN.
 
-    \b
     Example:
       cod switch check leaf-3
     """
@@ -43,7 +42,6 @@ COLUMNS = (
 def list_(ctx: click.Context, show: Show) -> None:
     """List the switches of the site file.
 
-    \b
     Example:
       cod switch list
     """
@@ -56,7 +54,6 @@ def list_(ctx: click.Context, show: Show) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a switch and what it says of itself.
 
-    \b
     Example:
       cod switch show leaf-3
     """
@@ -69,7 +66,6 @@ def show(ctx: click.Context, name: str) -> None:
 def check(ctx: click.Context, name: str) -> None:
     """Ask a switch whether it answers, and wait for that; exit code 1 when it does not.
 
-    \b
     Example:
       cod switch check leaf-3
     """
@@ -96,7 +92,6 @@ def _in_full(value: Any) -> Any:
 def port() -> None:
     """Switch ports that nodes are on: which VLAN is wanted there, and which one the switch shows.
 
-    \b
     Example:
       cod port list --switch leaf-3
     """
@@ -123,7 +118,6 @@ port_table = partial(fields_table, SwitchPortView, columns=PORT_COLUMNS)
 def list_ports(ctx: click.Context, show: Show, switch: str | None, node: str | None) -> None:
     """List the switch ports that nodes are on.
 
-    \b
     Example:
       cod port list --switch leaf-3
     """
@@ -139,7 +133,6 @@ def list_ports(ctx: click.Context, show: Show, switch: str | None, node: str | N
 def set_port(ctx: click.Context, node: str, switch: str, port: str, mac: str | None) -> None:
     """Enter which PORT of a SWITCH a NODE is on. The entry stays, whatever LLDP says.
 
-    \b
     Example:
       cod port set node7 leaf-3 Ethernet17
     """
@@ -155,7 +148,6 @@ def set_port(ctx: click.Context, node: str, switch: str, port: str, mac: str | N
 def unset(ctx: click.Context, node: str) -> None:
     """Forget which ports a node is on, until its next hardware report tells.
 
-    \b
     Example:
       cod port unset node7
     """
@@ -172,7 +164,6 @@ def retry(ctx: click.Context, node: str) -> None:
     """Try at once to change a node's ports that are pending or were given up; read the others
     again.
 
-    \b
     Example:
       cod port retry node7
     """

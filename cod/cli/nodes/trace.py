@@ -62,7 +62,6 @@ def trace(ctx: click.Context, nodes: ChosenNodes, since: float, otlp: str | None
     """Show how long each step took that nodes went through, from one state in which they rest to
     the next: from free to in use, for instance. With --json as a trace (OTLP as JSON).
 
-    \b
     Example:
       cod node trace n7 --since 7d
       cod node trace --where 'rack = r12' --otlp http://collector:4318

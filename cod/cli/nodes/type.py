@@ -38,7 +38,6 @@ def type_() -> None:
     """Node types: groups of equal machines. COD discovers them; name them, and set their costs and
     power settings.
 
-    \b
     Example:
       cod type set type3 --name gpu-node --cost 10
     """
@@ -83,7 +82,6 @@ type_table = partial(fields_table, TypeView, columns=COLUMNS)
 def list_(ctx: click.Context, show: Show) -> None:
     """List node types with their nodes by state.
 
-    \b
     Example:
       cod type list
     """
@@ -96,7 +94,6 @@ def list_(ctx: click.Context, show: Show) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a node type: its attributes, and its nodes.
 
-    \b
     Example:
       cod type show gpu-node
     """
@@ -123,7 +120,6 @@ def show(ctx: click.Context, name: str) -> None:
 def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
     """Change a node type's name, cost, power settings or watts.
 
-    \b
     Example:
       cod type set type3 --name gpu-node --cost 10 --warm-low 0 --warm-high 2
     """
@@ -140,7 +136,6 @@ def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
 def delete(ctx: click.Context, name: str) -> None:
     """Delete a node type without nodes.
 
-    \b
     Example:
       cod type delete type7
     """
@@ -153,7 +148,6 @@ def delete(ctx: click.Context, name: str) -> None:
 def refresh(ctx: click.Context) -> None:
     """Recompute the types of all nodes after a change of [types] in the site file.
 
-    \b
     Example:
       cod type refresh
     """

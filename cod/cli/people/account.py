@@ -37,7 +37,6 @@ def key() -> None:
     """Your SSH keys. Nodes of your groups' vclusters let them in as root from their next
     installation on. With --user, an administrator's way to somebody else's.
 
-    \b
     Example:
       cod key add ~/.ssh/id_ed25519.pub
       cod key add bob.pub --user bob
@@ -75,7 +74,6 @@ def _keys(values: list[Any]) -> Any:
 def list_keys(ctx: click.Context, user: str | None) -> None:
     """List your keys.
 
-    \b
     Example:
       cod key list
     """
@@ -93,7 +91,6 @@ def list_keys(ctx: click.Context, user: str | None) -> None:
 def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, user: str | None) -> None:
     """Add the public key in FILE to your keys, or to a user's.
 
-    \b
     Example:
       cod key add ~/.ssh/id_ed25519.pub --name laptop
     """
@@ -111,7 +108,6 @@ def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, user: s
 def remove_key(ctx: click.Context, number: int, user: str | None) -> None:
     """Remove a key. Running nodes keep the key until they are installed again.
 
-    \b
     Example:
       cod key remove 3
     """
@@ -126,7 +122,6 @@ def remove_key(ctx: click.Context, number: int, user: str | None) -> None:
 def session() -> None:
     """Your browser sessions, and tokens for the command line.
 
-    \b
     Example:
       cod session list
     """
@@ -137,7 +132,6 @@ def session() -> None:
 def whoami(ctx: click.Context) -> None:
     """Show your account as the server sees it.
 
-    \b
     Example:
       cod session whoami
     """
@@ -170,7 +164,6 @@ def whoami(ctx: click.Context) -> None:
 def start(ctx: click.Context, name: str, token: str, expires: float, password: str) -> None:
     """Sign in with name and password, and print a token for $COD_TOKEN.
 
-    \b
     Example:
       export COD_TOKEN=$(cod --server https://cod.example.org session start ann)
     """
@@ -191,7 +184,6 @@ def start(ctx: click.Context, name: str, token: str, expires: float, password: s
 def list_sessions(ctx: click.Context) -> None:
     """List your browser sessions.
 
-    \b
     Example:
       cod session list
     """
@@ -216,7 +208,6 @@ def list_sessions(ctx: click.Context) -> None:
 def end(ctx: click.Context, number: int | None, every: bool) -> None:
     """End a browser session, or all.
 
-    \b
     Example:
       cod session end --all
     """
@@ -246,7 +237,6 @@ def end(ctx: click.Context, number: int | None, every: bool) -> None:
 def audit(ctx: click.Context, /, limit: int, **filters: Any) -> None:
     """Show changes, the newest last: those of groups that you own; for administrators, all.
 
-    \b
     Example:
       cod audit --group physics --action vcluster
       cod audit --since 2026-11-01 --until 2026-12-01 --limit 100000 -o csv > november.csv

@@ -33,7 +33,6 @@ from cod.model.sharing.groups import Group
 def group() -> None:
     """Groups own vclusters and give their requests a priority.
 
-    \b
     Example:
       cod group create physics --priority 10 --max-lease 14d --email ann@example.org
     """
@@ -44,7 +43,6 @@ def group() -> None:
 def list_(ctx: click.Context, show: Show) -> None:
     """List groups.
 
-    \b
     Example:
       cod group list
       cod group list -o wide --sort -priority
@@ -58,7 +56,6 @@ def list_(ctx: click.Context, show: Show) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a group.
 
-    \b
     Example:
       cod group show physics
     """
@@ -74,7 +71,6 @@ def create(ctx: click.Context, /, name: str, if_missing: bool, **asked: Any) -> 
     """Create a group. Users whom the site's rule lets create groups are the owners of theirs; the
     site sets priority, longest lease, quotas and GID.
 
-    \b
     Example:
       cod group create physics --priority 10 --default-lease 8h --max-lease 14d
     """
@@ -183,7 +179,6 @@ def set_(
 ) -> None:
     """Change a group. Existing vclusters and requests keep their leases and priorities.
 
-    \b
     Example:
       cod group set physics --priority 20 --email "ann@example.org, bob@example.org" --webhook ""
       cod group set physics --shares 40 --guarantee 8 --limit 20 --limit gpu=4
@@ -237,7 +232,6 @@ def delete(ctx: click.Context, name: str) -> None:
     """Delete a group that has no running vclusters, images, templates or uploads. Its owners can
     delete a group that a user created, from a day after that on.
 
-    \b
     Example:
       cod group delete physics
     """
@@ -254,7 +248,6 @@ def delete(ctx: click.Context, name: str) -> None:
 def webhook_secret(ctx: click.Context, name: str, new: bool) -> None:
     """Print the secret that signs the group's webhook (docs/notices).
 
-    \b
     Example:
       cod group webhook-secret physics
     """
@@ -273,7 +266,6 @@ def webhook_secret(ctx: click.Context, name: str, new: bool) -> None:
 def deliveries(ctx: click.Context, name: str, state: str | None, limit: int) -> None:
     """List a group's newest deliveries by webhook and mail, oldest first.
 
-    \b
     Example:
       cod group deliveries physics --state "given up"
     """
@@ -305,7 +297,6 @@ def delivery_table(values: list[Any]) -> Any:
 def resend(ctx: click.Context, name: str, number: int) -> None:
     """Repeat a delivery, to the group's present webhook or addresses.
 
-    \b
     Example:
       cod group resend physics 4711
     """

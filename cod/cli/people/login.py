@@ -54,7 +54,6 @@ def login(ctx: click.Context, url: str, name: str | None, expires: float) -> Non
     A file that only you may read keeps the token, --ca-file and --pin. --server, --site and their
     variables go before it.
 
-    \b
     Example:
       cod login https://cod.example.org
       cod --ca-file web.crt login https://head:8443 --name ann
@@ -88,7 +87,6 @@ def login(ctx: click.Context, url: str, name: str | None, expires: float) -> Non
 def logout(ctx: click.Context) -> None:
     """Forget the login, and revoke its token.
 
-    \b
     Example:
       cod logout
     """
@@ -145,7 +143,6 @@ def open_(ctx: click.Context, thing: str | None, name: str | None) -> None:
     THING is a cluster or a node, or the kind of the page: nodes, requests, calendar; with NAME, one
     node, vcluster or notice.
 
-    \b
     Example:
       cod open
       cod open web

@@ -38,7 +38,6 @@ _EXPIRES = click.option(
 def member() -> None:
     """Members of groups. Owners manage members, members use vclusters, viewers only look.
 
-    \b
     Example:
       cod member set physics ann owner
     """
@@ -62,7 +61,6 @@ def _members(values: list[Any]) -> Any:
 def list_(ctx: click.Context, group: str) -> None:
     """List the members of a group.
 
-    \b
     Example:
       cod member list physics
     """
@@ -103,7 +101,6 @@ def set_(
     """Set a member's role: owner, member or viewer, and single rights beside it. Invite other
     people with `cod invite group`; administrators can add any user.
 
-    \b
     Example:
       cod member set physics bob viewer --right consoles --right resize
     """
@@ -128,7 +125,6 @@ def remove(ctx: click.Context, group: str, user: str) -> None:
     the nodes on which sessions may still be open. Nodes without SSSD keep that person's SSH keys
     until they are installed again.
 
-    \b
     Example:
       cod member remove physics bob
     """
@@ -149,7 +145,6 @@ def keys(ctx: click.Context, group: str, lines: bool) -> None:
     """List the SSH keys that nodes of the group's vclusters let in. A node has the keys of the time
     when it was installed; the last two examples update a node that runs.
 
-    \b
     Example:
       cod member keys physics
       cod member keys physics --lines >keys
@@ -175,7 +170,6 @@ def keys(ctx: click.Context, group: str, lines: bool) -> None:
 def invite() -> None:
     """Invitation links. Each works once, for a limited time.
 
-    \b
     Example:
       cod invite group physics --role owner --email ann@example.org --mail
     """
@@ -193,7 +187,6 @@ def group(
 ) -> None:
     """Invite a person into a group.
 
-    \b
     Example:
       cod invite group physics --role viewer --expires 3d
     """
@@ -209,7 +202,6 @@ def group(
 def site(ctx: click.Context, email: str, expires: float | None, mail: bool) -> None:
     """Invite a person to the site, without a group.
 
-    \b
     Example:
       cod invite site --email bob@example.org --mail
     """
@@ -223,7 +215,6 @@ def site(ctx: click.Context, email: str, expires: float | None, mail: bool) -> N
 def list_links(ctx: click.Context) -> None:
     """List valid links. Their secrets are not stored.
 
-    \b
     Example:
       cod invite list
     """
@@ -248,7 +239,6 @@ def list_links(ctx: click.Context) -> None:
 def revoke(ctx: click.Context, number: int) -> None:
     """Revoke a link.
 
-    \b
     Example:
       cod invite revoke 17
     """
@@ -265,7 +255,6 @@ def revoke(ctx: click.Context, number: int) -> None:
 def accept(ctx: click.Context, link: str, name: str, full_name: str, password: str) -> None:
     """Use a link: create the account, or set the new password.
 
-    \b
     Example:
       cod --server https://cod.example.org invite accept LINK --name ann
     """

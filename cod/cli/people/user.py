@@ -28,7 +28,6 @@ from cod.model.people import User
 def user() -> None:
     """Users: people who may sign in, and administrators.
 
-    \b
     Example:
       cod user add ann --admin --full-name "Ann Example" --email ann@example.org
     """
@@ -61,7 +60,6 @@ def _one(value: Any) -> Any:
 def list_(ctx: click.Context, show: Show, search: str | None) -> None:
     """List users.
 
-    \b
     Example:
       cod user list --search example.org
     """
@@ -74,7 +72,6 @@ def list_(ctx: click.Context, show: Show, search: str | None) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a user and their groups.
 
-    \b
     Example:
       cod user show ann
     """
@@ -94,7 +91,6 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, **fields: Any) -> No
     """Create a user, and print the link for setting a password. On the server itself the command
     needs no token, so it creates a site's first administrator.
 
-    \b
     Example:
       cod user add ann --admin
     """
@@ -113,7 +109,6 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, **fields: Any) -> No
 def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
     """Change a user.
 
-    \b
     Example:
       cod user set ann --no-admin
     """
@@ -148,7 +143,6 @@ def sync(ctx: click.Context, names: tuple[str, ...], trust: bool) -> None:
     give, keys. People of those groups become users before they sign in, and so do people called
     NAMES.
 
-    \b
     Example:
       cod user sync bob carol
     """
@@ -164,7 +158,6 @@ def disable(ctx: click.Context, name: str) -> None:
     """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user
     enable`.
 
-    \b
     Example:
       cod user disable ann
     """
@@ -178,7 +171,6 @@ def disable(ctx: click.Context, name: str) -> None:
 def enable(ctx: click.Context, name: str) -> None:
     """Enable a user that was disabled.
 
-    \b
     Example:
       cod user enable ann
     """
@@ -193,7 +185,6 @@ def delete(ctx: click.Context, name: str) -> None:
     """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and
     histories keep the name. To bar a person for a while, use `cod user disable`.
 
-    \b
     Example:
       cod user delete ann
     """
@@ -214,7 +205,6 @@ def delete(ctx: click.Context, name: str) -> None:
 def password_link(ctx: click.Context, name: str, expires: float | None, mail: bool) -> None:
     """Create a link for setting a new password. Earlier links stop working.
 
-    \b
     Example:
       cod user password-link ann --mail
     """
@@ -229,7 +219,6 @@ def password_link(ctx: click.Context, name: str, expires: float | None, mail: bo
 def sign_out(ctx: click.Context, name: str) -> None:
     """End all browser sessions of a user.
 
-    \b
     Example:
       cod user sign-out ann
     """

@@ -36,7 +36,6 @@ def calendar(ctx: click.Context, ahead: float) -> None:
 
     Vclusters of groups that you may not see have no names.
 
-    \b
     Example:
       cod calendar --ahead 30d
     """

@@ -19,7 +19,6 @@ def inventory(ctx: click.Context, whole: bool, host: str | None, only: str | Non
     """Print the nodes of virtual clusters as a dynamic inventory of Ansible: a group for each
     virtual cluster, and one for each of COD's groups with its virtual clusters in it.
 
-    \b
     Example:
       cod inventory --vcluster web
     """

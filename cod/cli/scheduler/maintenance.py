@@ -58,7 +58,6 @@ def _window_options(command: Any) -> Any:
 def maintenance() -> None:
     """Maintenance: times in which nodes are out of service, and racks that are drained.
 
-    \b
     Example:
       cod maintenance plan @r12 --from 2026-12-14T08:00 --until 2026-12-14T18:00 --reason "power"
       cod maintenance drain @r12 --reason "moves to the new room"
@@ -118,7 +117,6 @@ def effect(one: Any) -> str:
 def list_(ctx: click.Context, watch: bool) -> None:
     """List maintenance that is to come, that runs, and that of the last 30 days.
 
-    \b
     Example:
       cod maintenance list
     """
@@ -132,7 +130,6 @@ def list_(ctx: click.Context, watch: bool) -> None:
 def show(ctx: click.Context, id: int) -> None:
     """Show maintenance: whose nodes it takes, and when nobody holds them.
 
-    \b
     Example:
       cod maintenance show 3
     """
@@ -147,7 +144,6 @@ def plan(ctx: click.Context, **asked: Any) -> None:
 
     Owners whose nodes are taken are told now, and again before it begins.
 
-    \b
     Example:
       cod maintenance plan @r12 --from 2026-12-14T08:00 --until 2026-12-14T18:00 --reason "power"
       cod maintenance plan --where 'type=gpu' --from 2026-12-14T08:00 --reason "firmware" --dry-run
@@ -161,7 +157,6 @@ def plan(ctx: click.Context, **asked: Any) -> None:
 def drain(ctx: click.Context, **asked: Any) -> None:
     """Drain nodes or racks: they are given to nobody, and go out of service as they come free.
 
-    \b
     Example:
       cod maintenance drain @r12 --reason "moves to the new room" --dry-run
       cod maintenance drain @r12 --by 2026-12-14T08:00 --reason "moves to the new room"
@@ -220,7 +215,6 @@ def set_(
 ) -> None:
     """Move maintenance, or change its reason. Owners whose nodes are taken are told.
 
-    \b
     Example:
       cod maintenance set 3 --from 2026-12-15T08:00 --until 2026-12-15T18:00
     """
@@ -240,7 +234,6 @@ def set_(
 def end(ctx: click.Context, id: int, yes: bool) -> None:
     """Cancel maintenance that has not begun, or end it now: nodes come back.
 
-    \b
     Example:
       cod maintenance end 3
     """

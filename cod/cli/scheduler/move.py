@@ -54,7 +54,6 @@ def move(
     they are released or at the deadline, erased, and installed with TARGET's template. `cod request
     withdraw` ends a move.
 
-    \b
     Example:
       cod vcluster move batch web 4 --within 6h
     """
@@ -73,7 +72,6 @@ def move(
 def moves(ctx: click.Context, target: str | None, ended: bool, limit: int, watch: bool) -> None:
     """List moves of nodes between vclusters, oldest first. HELD nodes are still in the source.
 
-    \b
     Example:
       cod vcluster moves --watch
     """

@@ -26,7 +26,6 @@ vcluster_option = click.option(
 def name() -> None:
     """Names beside nodes' host names: www for n3. DNS follows at once.
 
-    \b
     Example:
       cod name add www n3 --vcluster web
     """
@@ -49,7 +48,6 @@ def _names(values: list[Any]) -> Any:
 def list_(ctx: click.Context, vcluster: str) -> None:
     """List the names of a vcluster.
 
-    \b
     Example:
       cod name list --vcluster web
     """
@@ -65,7 +63,6 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str) -> None:
     """Add a name that leads to TARGET, or point it at another TARGET: a node's host name, another
     name of the vcluster, or, where the site allows that, a full name elsewhere.
 
-    \b
     Example:
       cod name add www n3 --vcluster web
     """
@@ -81,7 +78,6 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str) -> None:
 def remove(ctx: click.Context, label: str, vcluster: str) -> None:
     """Remove a name.
 
-    \b
     Example:
       cod name remove www --vcluster web
     """

@@ -30,7 +30,6 @@ def nis(ctx: click.Context, name: str, folder: Path) -> None:
     domain; DIR/securenets and DIR/ypserv.conf hold lines for ypserv that admit the vcluster's
     addresses. Files of maps that no longer exist are removed.
 
-    \b
     Example:
       cod vcluster nis pool --dir /var/lib/cod-nis/pool
     """

@@ -41,7 +41,6 @@ COLORS = {
 def plan(ctx: click.Context, waits: bool) -> None:
     """Show what the resource manager would do in its next pass, without doing it.
 
-    \b
     Example:
       cod plan
       cod plan --no-waits --json

@@ -29,7 +29,6 @@ number_argument = click.argument("number", type=click.IntRange(1))
 def reclaim() -> None:
     """Reclaims: nodes taken from vclusters for requests of higher priority.
 
-    \b
     Example:
       cod reclaim list --state open
     """
@@ -78,7 +77,6 @@ def list_(
 ) -> None:
     """List the newest reclaims, oldest first.
 
-    \b
     Example:
       cod reclaim list --state open --watch
     """
@@ -96,7 +94,6 @@ def list_(
 def show(ctx: click.Context, number: int) -> None:
     """Show a reclaim, and the nodes that were chosen for it.
 
-    \b
     Example:
       cod reclaim show 3
     """
@@ -111,7 +108,6 @@ def show(ctx: click.Context, number: int) -> None:
 def answer(ctx: click.Context, number: int, nodes: tuple[str, ...]) -> None:
     """Release these nodes in place of the chosen ones. Their disks are erased.
 
-    \b
     Example:
       cod reclaim answer 3 n7 n8
     """

@@ -71,7 +71,6 @@ def series() -> None:
     `cod vcluster create NAME --from TIME --for SPAN --repeat weekly` makes a series. Its clusters
     are reserved four weeks before they start.
 
-    \b
     Example:
       cod series show course
     """
@@ -112,7 +111,6 @@ def series_in_full(value: Any) -> Any:
 def list_(ctx: click.Context, watch: bool) -> None:
     """List series.
 
-    \b
     Example:
       cod series list
     """
@@ -126,7 +124,6 @@ def list_(ctx: click.Context, watch: bool) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a series: which of its next clusters are reserved, and what became of the last ones.
 
-    \b
     Example:
       cod series show course
     """
@@ -141,7 +138,6 @@ def show(ctx: click.Context, name: str) -> None:
 def end(ctx: click.Context, name: str, yes: bool) -> None:
     """End a series: no further clusters are reserved. Those that are reserved stay.
 
-    \b
     Example:
       cod series end course
     """

@@ -50,7 +50,6 @@ def reinstall(
     """Install nodes anew where they are: some, or all. What is on their disks is lost; names,
     addresses and SSH host keys stay. `cod vcluster reinstalls` shows how it goes.
 
-    \b
     Example:
       cod vcluster reinstall web --template debian --at-once 4
       cod vcluster reinstall web 'n[1-8]' --dry-run
@@ -78,7 +77,6 @@ def reinstall(
 def reinstalls(ctx: click.Context, name: str, stop: bool, watch: bool) -> None:
     """Show the nodes that are reinstalled, or wait for it.
 
-    \b
     Example:
       cod vcluster reinstalls web --watch
     """

@@ -38,7 +38,6 @@ from cod.states import OTHER_WORDS
 def request() -> None:
     """Requests for nodes, and why they wait.
 
-    \b
     Example:
       cod request list --state waiting
     """
@@ -82,7 +81,6 @@ def list_(
 ) -> None:
     """List the newest requests, oldest first.
 
-    \b
     Example:
       cod request list --state waiting --watch
     """
@@ -96,7 +94,6 @@ def list_(
 def show(ctx: click.Context, number: int) -> None:
     """Show a request and why it waits.
 
-    \b
     Example:
       cod request show 12
     """
@@ -113,7 +110,6 @@ def explain(ctx: click.Context, number: int, everything: bool) -> None:
     """Explain why a request waits: mismatches by type, requests ahead, holders of matching nodes,
     remedies.
 
-    \b
     Example:
       cod request explain 12
     """
@@ -183,7 +179,6 @@ def submit(
     count, a template and a file of requirements (XML). Parts left out are those that the vcluster
     was created with.
 
-    \b
     Example:
       cod request submit batch 8:worker 2::gpu.xml
       cod request submit batch 8 --at 2026-12-01T08:00 --for 2d
@@ -212,7 +207,6 @@ def submit(
 def withdraw(ctx: click.Context, number: int) -> None:
     """Withdraw a request that waits.
 
-    \b
     Example:
       cod request withdraw 12
     """
@@ -226,7 +220,6 @@ def withdraw(ctx: click.Context, number: int) -> None:
 def watch(ctx: click.Context, number: int, off: bool) -> None:
     """Get an e-mail when a request is granted, rejected or withdrawn.
 
-    \b
     Example:
       cod request watch 12
     """
@@ -250,7 +243,6 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None) -> 
     """Let a vcluster that waits for its first nodes begin with fewer, or with nodes of several
     types. It keeps its place in the queue.
 
-    \b
     Example:
       cod request change 12 --count 4
     """
@@ -269,7 +261,6 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None) -> 
 def retry(ctx: click.Context, number: int, template: str) -> None:
     """Try a request again that was stopped because its nodes failed.
 
-    \b
     Example:
       cod request retry 12 --template debian@4
     """
@@ -302,7 +293,6 @@ def retry(ctx: click.Context, number: int, template: str) -> None:
 def match(ctx: click.Context, /, group: str | None, attributes: Path | None, **asked: Any) -> None:
     """Forecast a request without making it. Exit code 1 unless the nodes are available now.
 
-    \b
     Example:
       cod request match --count 8 --group physics --template debian
     """

@@ -27,7 +27,6 @@ def shares(ctx: click.Context, group: str | None, users: bool, use: bool) -> Non
     """Show groups' shares of the site: usage, rank, guarantees and limits; of one GROUP, or of all
     that you may see.
 
-    \b
     Example:
       cod shares
       cod shares physics --users

@@ -36,7 +36,6 @@ def timeline(
 ) -> None:
     """Show how many nodes were held over time, averaged over five minutes, an hour or a day.
 
-    \b
     Example:
       cod timeline --by group --since 7d
     """

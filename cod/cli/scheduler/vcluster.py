@@ -63,7 +63,6 @@ now_option = click.option(
 def vcluster() -> None:
     """Virtual clusters: create, watch, resize, release.
 
-    \b
     Example:
       cod vcluster create web --size 4 --template debian --wait
     """
@@ -133,7 +132,6 @@ def list_(
 ) -> None:
     """List vclusters.
 
-    \b
     Example:
       cod vcluster list --watch
       cod vcluster list --group physics --state active -o csv
@@ -149,7 +147,6 @@ def list_(
 def show(ctx: click.Context, name: str, watch: bool) -> None:
     """Show a vcluster and its nodes.
 
-    \b
     Example:
       cod vcluster show web --watch
     """
@@ -163,7 +160,6 @@ def show(ctx: click.Context, name: str, watch: bool) -> None:
 def known_hosts(ctx: click.Context, name: str) -> None:
     """Print the SSH host keys of the nodes, as lines of a known_hosts file.
 
-    \b
     Example:
       cod vcluster known-hosts web > ~/.ssh/known_hosts.web
       ssh -o UserKnownHostsFile=~/.ssh/known_hosts.web root@n1.web.cod.internal
@@ -293,7 +289,6 @@ def create(
     """Create a virtual cluster (vcluster). Its nodes are granted, installed and booted; --wait
     shows progress.
 
-    \b
     Example:
       cod vcluster create web --size 4 --template debian --lease 7d --wait
       cod vcluster create batch --size 1 --template head --also 8:worker:large.xml
@@ -354,7 +349,6 @@ def resize(
 ) -> None:
     """Request more nodes, or release some.
 
-    \b
     Example:
       cod vcluster resize web 8 --wait
     """
@@ -382,7 +376,6 @@ def resize(
 def set_(ctx: click.Context, name: str, description: str | None, tags: str | None) -> None:
     """Describe and tag a virtual cluster.
 
-    \b
     Example:
       cod vcluster set web --description "load tests" --tags "paper-2 urgent"
     """
@@ -403,7 +396,6 @@ def rename(ctx: click.Context, name: str, new: str) -> None:
     """Rename a virtual cluster. Names of its nodes in DNS follow at once, and the former ones lead
     to them; its running nodes go on with the names that they were installed with.
 
-    \b
     Example:
       cod vcluster rename web shop
     """
@@ -419,7 +411,6 @@ def rename(ctx: click.Context, name: str, new: str) -> None:
 def extend(ctx: click.Context, name: str, lease: float) -> None:
     """Extend the lease to LEASE from now.
 
-    \b
     Example:
       cod vcluster extend web 7d
     """
@@ -439,7 +430,6 @@ def release(
 ) -> None:
     """Release nodes, by host name or by the site's name. Their disks are erased.
 
-    \b
     Example:
       cod vcluster release web web-3 web-4 --wait
     """
@@ -470,7 +460,6 @@ def release(
 def delete(ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float) -> None:
     """Release all nodes and end the vcluster. Their disks are erased.
 
-    \b
     Example:
       cod vcluster delete web --wait
     """

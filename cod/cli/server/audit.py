@@ -31,7 +31,6 @@ def history(ctx: click.Context, node: str | None) -> None:
     two owners at once, a boot into another's image, a node that is free while it is dirty or was
     handed on without a wipe, a foreign volume or VLAN, a gap. Vclusters are shown as GROUP/NAME.
 
-    \b
     Example:
       cod audit history
       cod audit history m17 --json

@@ -33,7 +33,6 @@ def backup(ctx: click.Context, folder: Path, keep: int | None) -> None:
     room only for new images. FOLDER holds secrets, and only its owner can read it. Exit code 1 if
     an image of the site is lost or damaged; everything else is saved.
 
-    \b
     Example:
       cod backup /srv/backups/cod --keep 14
     """
@@ -86,7 +85,6 @@ def restore(
     anything is written. After a restore every node counts as dirty until it reports; active nodes
     stay active. The site is held until `cod db hold --end`.
 
-    \b
     Example:
       cod restore /srv/backups/cod --list
       cod restore /srv/backups/cod

@@ -35,7 +35,6 @@ WAITING = ("expected", "new")  # states of nodes that are powered on
 def bmc() -> None:
     """BMCs on a network: find them, take over their power.
 
-    \b
     Example:
       cod bmc sweep 10.1.0.0/24 --account rack1
     """
@@ -99,7 +98,6 @@ def sweep(
     that fits two nodes, or a node that two BMCs fit, is shown and left alone. Exit code 1 where
     something is in doubt or fails.
 
-    \b
     Example:
       cod bmc sweep 10.1.0.0/24 --account rack1 --pin
       cod bmc sweep 10.1.0.0/24 --account rack1 --pin --take --power-on 10 --every 30

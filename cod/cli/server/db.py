@@ -35,7 +35,6 @@ HELD = "the site is held: `cod db reconcile` compares it with its machines"
 def db() -> None:
     """Upgrade, back up, restore and check the database. Needs the site file, not the server.
 
-    \b
     Example:
       cod db backup /var/backups/cod.gz
     """
@@ -50,7 +49,6 @@ def upgrade(ctx: click.Context, dry_run: bool) -> None:
     Servers may go on meanwhile where their program works with the new schema. The upgrade is
     refused while one that does not was seen in the last minute.
 
-    \b
     Example:
       cod db upgrade --dry-run
       cod db upgrade
@@ -119,7 +117,6 @@ def _plan(found: dict[str, Any]) -> Any:
 def check(ctx: click.Context) -> None:
     """Check whether this program works with the schema. Exit code 1 if it does not.
 
-    \b
     Example:
       cod db check
     """
@@ -141,7 +138,6 @@ def hold(ctx: click.Context, act: str | None) -> None:
     trampoline is erased or installed. Nodes whose machines were silent or differ stay held one by
     one after the end: `cod db reconcile` shows and decides. Without an option, show the hold.
 
-    \b
     Example:
       cod db hold --start
       cod db hold --end
@@ -196,7 +192,6 @@ def reconcile(
     are. An erased node is free again once the hold is over and its disks are wiped. Options that
     name nodes may be repeated.
 
-    \b
     Example:
       cod db reconcile
       cod db reconcile --keep r3-u17 --erase r3-u18
@@ -244,7 +239,6 @@ def reconcile(
 def backup(ctx: click.Context, file: Path) -> None:
     """Write every row to FILE, consistently, while the servers run. Image files are not in it.
 
-    \b
     Example:
       cod db backup /var/backups/cod-$(date +%F).gz
     """
@@ -264,7 +258,6 @@ def restore(ctx: click.Context, file: Path, replace: bool, no_hold: bool) -> Non
     """Read a backup into the database; stop all servers first. Every node then counts as dirty
     until it reports, and the site is held until `cod db hold --end`.
 
-    \b
     Example:
       cod db restore /var/backups/cod-2026-01-31.gz --replace
     """

@@ -41,7 +41,6 @@ def doctor(ctx: click.Context, only: str, bundle: Path | None) -> None:
     DISCOVERs that no request follows, and ask each BMC once whether its machine is on. Run the
     command as root: checks that need more rights are reported as not seen.
 
-    \b
     Example:
       cod doctor
       cod doctor --only ports,dhcp --json

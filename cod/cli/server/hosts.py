@@ -14,7 +14,6 @@ from cod.cli.show import client, for_programs, print_json, print_rich, table_of,
 def server() -> None:
     """The hosts that serve the site: their parts, versions, and which of them manages.
 
-    \b
     Example:
       cod server list
     """
@@ -25,7 +24,6 @@ def server() -> None:
 def list_(ctx: click.Context) -> None:
     """List the hosts that serve the site.
 
-    \b
     Example:
       cod server list --json
     """

@@ -133,7 +133,6 @@ def inspect(file: Path, name: str | None, as_json: bool) -> None:
     FILE is raw, qcow2, gzip or zstd. The command reads it on this computer with grub-fstest
     (Debian's package grub-common) and sends nothing. Exit code 1 if there are warnings.
 
-    \b
     Example:
       cod image inspect Rocky-9-GenericCloud-LVM.qcow2
       cod image inspect ./disk.img --template rocky-9 > rocky-9.xml

@@ -205,7 +205,6 @@ ALERTS = (
 def monitoring() -> None:
     """Print what Prometheus and Grafana are set up with.
 
-    \b
     Example:
       cod token create prometheus --metrics
       cod monitoring alerts >/etc/prometheus/cod.rules.yml
@@ -216,7 +215,6 @@ def monitoring() -> None:
 def dashboard() -> None:
     """Print a dashboard, in JSON, to import into Grafana.
 
-    \b
     Example:
       cod monitoring dashboard >cod.json
     """
@@ -227,7 +225,6 @@ def dashboard() -> None:
 def alerts() -> None:
     """Print alert rules, in YAML, for Prometheus.
 
-    \b
     Example:
       cod monitoring alerts >/etc/prometheus/cod.rules.yml
     """
@@ -244,7 +241,6 @@ def alerts() -> None:
 def targets(ctx: click.Context, port: int, vcluster: str | None, group: str | None) -> None:
     """List the active nodes of vclusters. Prometheus reads the same from /api/v1/targets.
 
-    \b
     Example:
       cod monitoring targets --vcluster web
     """

@@ -33,7 +33,6 @@ def permissions(ctx: click.Context, check: bool) -> None:
     of BMCs, get the owner or the group of the parts that read them. Exit code 1 if a part cannot
     read one of them all the same, for instance because its folder is closed.
 
-    \b
     Example:
       cod permissions
     """

@@ -51,7 +51,6 @@ def make(name: str, into: Path, flavour: str, as_json: bool) -> None:
     slurmd-debian13 (one of Slurm 24.11, Debian 13). Images that are up to date are not built
     again. The command sends nothing to the server: `cod image add` does.
 
-    \b
     Example:
       cod image make debian --into /srv/images
     """

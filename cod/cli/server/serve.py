@@ -86,7 +86,6 @@ def init(
     Interface and addresses must be this host's. Existing files are kept, so the command can be
     repeated.
 
-    \b
     Example:
       cod init --interface eth1 --listen 0.0.0.0:8443
       cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1
@@ -136,7 +135,6 @@ def init(
 def serve(ctx: click.Context, only: str | None, users: bool) -> None:
     """Run the server until SIGTERM or Ctrl-C.
 
-    \b
     Example:
       cod --site /srv/cod/site.toml serve
       cod permissions && cod serve --users
@@ -162,7 +160,6 @@ def serve(ctx: click.Context, only: str | None, users: bool) -> None:
 def states(_ctx: click.Context, dot: bool) -> None:
     """Show the nodes' lifecycle.
 
-    \b
     Example:
       cod states --dot | dot -Tsvg > lifecycle.svg
     """

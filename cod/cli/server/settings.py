@@ -15,7 +15,6 @@ from cod.client import path
 def settings() -> None:
     """Settings of the site: keys of the site file, some of which can be changed here.
 
-    \b
     Example:
       cod settings set policy.inertia 10min
     """
@@ -56,7 +55,6 @@ def setting_in_full(one: Mapping[str, Any]) -> Any:
 def list_(ctx: click.Context, changed: bool, opened: bool) -> None:
     """List the settings, and where their values come from: default, file or change.
 
-    \b
     Example:
       cod settings list --changed
     """
@@ -75,7 +73,6 @@ def list_(ctx: click.Context, changed: bool, opened: bool) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a setting: what it means, whether it can be changed, and its changes.
 
-    \b
     Example:
       cod settings show policy.inertia
     """
@@ -92,7 +89,6 @@ def set_(ctx: click.Context, name: str, value: str | None, site_file: bool) -> N
 
     VALUE is written as people write it: 10min, 500GB, yes, or a list with commas.
 
-    \b
     Example:
       cod settings set policy.inertia 10min
       cod settings set policy.inertia --site-file
@@ -109,7 +105,6 @@ def set_(ctx: click.Context, name: str, value: str | None, site_file: bool) -> N
 def undo(ctx: click.Context, name: str, change: int | None) -> None:
     """Put back what a setting was before a change.
 
-    \b
     Example:
       cod settings undo policy.inertia
     """

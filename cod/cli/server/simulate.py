@@ -113,7 +113,6 @@ def simulate(*, keys: bool, **options: Any) -> None:
     SCENARIO is a TOML file, or the name of one that ships with COD: bursts, campus, web, year.
     Equal seeds give equal results.
 
-    \b
     Example:
       cod simulate campus --days 7
       cod simulate campus --set policy.inertia=600 --json

@@ -34,7 +34,6 @@ def token() -> None:
     """Tokens for the REST API over TCP. Site tokens need the site file but no server; your own
     (--mine) need the server.
 
-    \b
     Example:
       COD_TOKEN=$(cod token create ci) cod --server https://head:8443 node list
     """
@@ -75,7 +74,6 @@ def create(
 ) -> None:
     """Create a token and print it. The token is shown only once.
 
-    \b
     Example:
       cod token create prometheus --metrics --expires 90d
     """
@@ -121,7 +119,6 @@ def create(
 def list_(ctx: click.Context, mine: bool) -> None:
     """List tokens by name. The tokens themselves are not stored.
 
-    \b
     Example:
       cod token list
     """
@@ -160,7 +157,6 @@ def _listed(ctx: click.Context, mine: bool) -> list[dict[str, Any]]:
 def revoke(ctx: click.Context, name: str, mine: bool) -> None:
     """Revoke a token, at once.
 
-    \b
     Example:
       cod token revoke ci
     """

@@ -20,7 +20,6 @@ FLAVOURS = ("lab", "generic")
 def trampoline() -> None:
     """The trampoline: kernel and ramdisk that nodes boot between two vclusters.
 
-    \b
     Example:
       cod trampoline build generic
     """
@@ -37,7 +36,6 @@ def build(ctx: click.Context, flavour: str) -> None:
     build installs no packages on this host and needs root only to write into the site's folder.
     Parts that are up to date are not built again.
 
-    \b
     Example:
       cod --site /srv/cod/site.toml trampoline build lab
     """
@@ -62,7 +60,6 @@ def build(ctx: click.Context, flavour: str) -> None:
 def show(ctx: click.Context) -> None:
     """Show the installed trampoline: kernel, size, and drivers that lack firmware.
 
-    \b
     Example:
       cod trampoline show
     """

@@ -42,7 +42,6 @@ name_argument = click.argument("vcluster")
 def vcm() -> None:
     """Virtual cluster managers (VCMs): programs that resize a vcluster to its load.
 
-    \b
     Example:
       cod vcm enroll batch --into /etc/cod/vcm/batch
       cod vcm sge /etc/cod/vcm/batch/vcm.toml
@@ -88,7 +87,6 @@ def enroll(
     """Create key, certificate and configuration of a vcluster's VCM. An earlier VCM loses its
     access.
 
-    \b
     Example:
       cod vcm enroll batch --into /etc/cod/vcm/batch
       cod vcm enroll batch --inside
@@ -203,7 +201,6 @@ def _from(vcm: Any) -> str:
 def list_(ctx: click.Context) -> None:
     """List VCMs and their connections.
 
-    \b
     Example:
       cod vcm list
     """
@@ -221,7 +218,6 @@ def list_(ctx: click.Context) -> None:
 def show(ctx: click.Context, vcluster: str) -> None:
     """Show a vcluster's VCM.
 
-    \b
     Example:
       cod vcm show batch
     """
@@ -237,7 +233,6 @@ def show(ctx: click.Context, vcluster: str) -> None:
 def revoke(ctx: click.Context, vcluster: str) -> None:
     """Revoke the access of a vcluster's VCM. The vcluster keeps its nodes.
 
-    \b
     Example:
       cod vcm revoke batch
     """
@@ -255,7 +250,6 @@ def revoke(ctx: click.Context, vcluster: str) -> None:
 def sge(config: Path, dry_run: bool) -> None:
     """Run the VCM of a Grid Engine pool until SIGTERM or SIGINT.
 
-    \b
     Example:
       cod vcm sge /etc/cod/vcm/batch/vcm.toml --dry-run
     """
@@ -281,7 +275,6 @@ def sge(config: Path, dry_run: bool) -> None:
 def slurm(config: Path, dry_run: bool) -> None:
     """Run the VCM of a Slurm pool until SIGTERM or SIGINT.
 
-    \b
     Example:
       cod vcm slurm /etc/cod/vcm/batch/vcm.toml --dry-run
     """

@@ -38,7 +38,6 @@ name_argument = click.argument("name", metavar="[GROUP/]NAME")
 def volume() -> None:
     """Volumes on file servers: create, attach to vclusters, snapshot, delete.
 
-    \b
     Example:
       cod volume create data --size 200G --group physics
       cod volume attach physics/data web --mount /data
@@ -104,7 +103,6 @@ volume_table = partial(fields_table, VolumeView, columns=COLUMNS)
 def list_(ctx: click.Context, show: Show) -> None:
     """List volumes.
 
-    \b
     Example:
       cod volume list
     """
@@ -117,7 +115,6 @@ def list_(ctx: click.Context, show: Show) -> None:
 def show(ctx: click.Context, name: str) -> None:
     """Show a volume, where it is mounted, and its snapshots.
 
-    \b
     Example:
       cod volume show physics/data
     """
@@ -154,7 +151,6 @@ def create(
     """Create a volume. With --from and --snapshot it is a copy of a snapshot, on the same file
     server.
 
-    \b
     Example:
       cod volume create data --size 200G --group physics
       cod volume create rescued --size 200G --from physics/data --snapshot monday
@@ -173,7 +169,6 @@ def create(
 def resize(ctx: click.Context, name: str, bytes_: int) -> None:
     """Change how much a volume may hold. What it holds stays, even if that is more.
 
-    \b
     Example:
       cod volume resize physics/data 400G
     """
@@ -188,7 +183,6 @@ def protect(ctx: click.Context, name: str, sec: str) -> None:
     """Change how NFS protects a volume: by the node's word (sys), or by Kerberos, with signed
     (krb5i) or encrypted (krb5p) messages. Nodes that have mounted it have to mount it again.
 
-    \b
     Example:
       cod volume protect physics/data krb5p
     """
@@ -212,7 +206,6 @@ def protect(ctx: click.Context, name: str, sec: str) -> None:
 def attach(ctx: click.Context, /, name: str, **asked: Any) -> None:
     """Have the nodes of a virtual cluster (vcluster) mount a volume.
 
-    \b
     Example:
       cod volume attach physics/data web --mount /data --read-only
     """
@@ -228,7 +221,6 @@ def detach(ctx: click.Context, name: str, vcluster: str) -> None:
     """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first:
     programs that have files of it open get errors.
 
-    \b
     Example:
       cod volume detach physics/data web
     """
@@ -244,7 +236,6 @@ def detach(ctx: click.Context, name: str, vcluster: str) -> None:
 def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool) -> None:
     """Take a snapshot of a volume, where its file server can (Btrfs, ZFS).
 
-    \b
     Example:
       cod volume snapshot physics/data monday
     """
@@ -265,7 +256,6 @@ def delete(ctx: click.Context, name: str, yes: bool) -> None:
     """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the
     deletion.
 
-    \b
     Example:
       cod volume delete physics/data
     """
@@ -282,7 +272,6 @@ def delete(ctx: click.Context, name: str, yes: bool) -> None:
 def restore(ctx: click.Context, name: str) -> None:
     """Undo the deletion of a volume.
 
-    \b
     Example:
       cod volume restore physics/data
     """
@@ -296,7 +285,6 @@ def restore(ctx: click.Context, name: str) -> None:
 def remake(ctx: click.Context, name: str, yes: bool) -> None:
     """Make the directory of a volume anew, empty, where its file server has lost it.
 
-    \b
     Example:
       cod volume remake physics/data
     """
@@ -315,7 +303,6 @@ def forget(ctx: click.Context, name: str, yes: bool) -> None:
     """Forget a volume whose file server is gone for good and is no longer in the site file
     (administrators).
 
-    \b
     Example:
       cod volume forget physics/data
     """
@@ -330,7 +317,6 @@ def forget(ctx: click.Context, name: str, yes: bool) -> None:
 def servers(ctx: click.Context) -> None:
     """List the site's file servers (administrators).
 
-    \b
     Example:
       cod volume servers
     """
