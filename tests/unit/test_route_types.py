@@ -21,9 +21,9 @@ from functools import partial
 
 from cod.flows.nodes import nodes
 from cod.flows import views
-from cod.web.api.resources.nodes import OutOfService, NodeList, NodeQuery, NodeReply, PowerWish
+from cod.web.api.resources.nodes import OutOfService, NodeQuery, NodeReply, PowerWish
 from cod.web.api.resources.vclusters import VclusterReply
-from cod.web.api.routes import ADMINS, listed, named_route, route
+from cod.web.api.routes import ADMINS, named_route, paged, route
 
 """
 WISH = """\
@@ -37,7 +37,7 @@ LIST = """\
 ROUTE = route(
     "GET /nodes", ADMINS, "List nodes",
     lambda a: partial(views.node_list, page=a.query.page, state=a.query.state),
-    reply=listed(NodeList, NodeReply.of), query=NodeQuery)
+    reply=paged(NodeReply, "Nodes."), query=NodeQuery)
 """
 # What is wrong: the route, and what mypy says of it.
 WRONG = {
@@ -62,8 +62,8 @@ WRONG = {
         r"NodeView.*VclusterView",
     ),
     "another thing's reply for a list": (
-        LIST.replace("NodeReply.of", "VclusterReply.of"),
-        r"Listed\[NodeView\].*Sequence\[VclusterView\]",
+        LIST.replace("NodeReply", "VclusterReply"),
+        r"Listed\[NodeView\].*Listed\[VclusterView\]",
     ),
     "another question's body": (
         WISH.replace("body=PowerWish", "body=OutOfService"),

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, Protocol
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 from typing_extensions import TypeVar
 
 from cod.flows.people.access import RequiredRight
@@ -34,7 +35,7 @@ from cod.model import (
 from cod.model import part as part_of
 from cod.pool import Tx
 from cod.security.signer import VcmAuthority
-from cod.web.api.models import Items, Reply
+from cod.web.api.models import Items, ListPage, Reply
 from cod.web.signin.service import SignIn
 
 
@@ -373,12 +374,15 @@ class RouteMaker(Generic[N]):
         act: Callable[[SignIn, Call[N, B, Q]], Awaitable[V]] | None = None,
         before: Callable[[Call[N, B, Q]], Any] | None = None,
         audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None,
+        status: int = 0,
+        makes: str = "",
         **rest: Any,
     ) -> Route[N, B, Q, V]:
         """Return a route; see `Route`. Raises ValueError for a path that names something else.
 
         operation  the method and the path: "GET /nodes"
         reply      a model with a class method `of`; or a `Shaped`, or a `Worked`
+        status     0: 204 without a reply, 201 where it makes something, else 200
         """
         method, path = operation.split(" ")
         return Route(
@@ -396,6 +400,8 @@ class RouteMaker(Generic[N]):
             act=act,
             before=before,
             audit_view=audit_view,
+            status=status or (204 if reply is None else 201 if makes else 200),
+            makes=makes,
             **rest,
         )
 
@@ -418,18 +424,32 @@ def nothing(value: T) -> Flow[T]:
     return lambda tx: value
 
 
-def listed(reply: type[Items[R]], item: Callable[[T], R]) -> Shaped[Sequence[T], Items[R]]:
-    """Return the reply for a list, or a part of one, whose items are shaped by `item`."""
+def listed(item: MadeOf[T], about: str, name: str = "") -> Shaped[Sequence[T], Items[Any]]:
+    """Return the reply for a list, whose items are replies of this kind.
 
-    def shape(values: Sequence[T]) -> Items[R]:
-        part: dict[str, Any] = {
-            name: getattr(values, name, None)
-            for name in ("next", "total")
-            if name in reply.model_fields
-        }
-        return reply(items=[item(each) for each in values], **part)
+    about  what the API's document says of the list
+    name   of the list there; '': that of the items and 'List'
+    """
+    reply = _list_model(Items, getattr(item, "model", item), about, name)
+    return Shaped(reply, lambda values: reply(items=[item.of(each) for each in values]))
 
-    return Shaped(reply, shape)
+
+def paged(item: MadeOf[T], about: str, name: str = "") -> Shaped[Listed[T], Items[Any]]:
+    """Return the reply for a part of a list; see `listed`."""
+    reply = _list_model(ListPage, getattr(item, "model", item), about, name)
+    return Shaped(
+        reply,
+        lambda part: reply(
+            items=[item.of(each) for each in part], next=part.next, total=part.total
+        ),
+    )
+
+
+@cache
+def _list_model(kind: Any, item: type[BaseModel], about: str, name: str) -> Any:
+    """Return the model of a list of items, `Items` or `ListPage`."""
+    name = name or item.__name__.removesuffix("Reply") + "List"
+    return create_model(name, __base__=kind[item], __doc__=about)
 
 
 def in_parts(

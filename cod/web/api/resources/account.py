@@ -18,9 +18,7 @@ from cod.web.api.models import (
     Body,
     DnsLabel,
     Email,
-    Items,
     Line,
-    ListPage,
     Paged,
     Password,
     Reply,
@@ -29,8 +27,8 @@ from cod.web.api.models import (
 )
 from cod.web.api.resources.invitations import Accept, Accepted
 from cod.web.api.resources.people import (
+    KEYS,
     KeyAdd,
-    KeyList,
     KeyReply,
     Membership,
     SessionsEnded,
@@ -50,6 +48,7 @@ from cod.web.api.routes import (
     named_route,
     number,
     numbered_route,
+    paged,
     route,
 )
 from cod.web.signin.service import SignIn
@@ -112,17 +111,9 @@ class SessionReply(ReplyOf[model.WebSession]):
     browser: str
 
 
-class SessionList(Items[SessionReply]):
-    """Browsers, the newest first."""
-
-
 class FirstStepReply(ReplyOf[model.FirstStep], whole=True):
     """A step of the checklist: 'key' (you have an SSH key), 'template' (there is one for you),
     'request' (you requested a virtual cluster), 'nodes' (one of yours had all its nodes)."""
-
-
-class FirstStepList(Items[FirstStepReply]):
-    """The steps in order; none once all are done, or the checklist is dismissed."""
 
 
 class TokenMake(Body):
@@ -158,10 +149,6 @@ class TokenReply(Reply):
     def of(cls, parts: tuple[model.ApiToken, str | None]) -> TokenReply:
         """Return the reply from the row and its group's name."""
         return cls.read_from(parts[0], group=parts[1])
-
-
-class TokenList(Items[TokenReply]):
-    """Tokens, by name."""
 
 
 class TokenMade(Reply):
@@ -200,10 +187,6 @@ class AuditReply(ReplyOf[model.AuditRow], whole=True):
         )
 
 
-class AuditList(ListPage[AuditReply]):
-    """Changes, the newest first."""
-
-
 async def _new_password(door: SignIn, ask: Call[Names, PasswordChange]) -> SessionsEnded:
     ended = await door.change_password(
         ask.who,
@@ -236,6 +219,8 @@ def _made(
 
     return made
 
+
+_TOKENS = "Tokens, by name."
 
 ME = (
     route(
@@ -270,7 +255,7 @@ ME = (
         ANYBODY,
         "List your browser sessions",
         lambda a: partial(signin.every, who=a.who, rules=a.site.signin, now=a.now),
-        reply=listed(SessionList, SessionReply.of),
+        reply=listed(SessionReply, "Browsers, the newest first."),
     ),
     route(
         "DELETE /me/sessions",
@@ -284,14 +269,13 @@ ME = (
         ANYBODY,
         "End a browser session",
         lambda a: partial(signin.end, who=a.who, session_id=number(a.names.id)),
-        status=204,
     ),
     route(
         "GET /me/keys",
         ANYBODY,
         "List your SSH keys",
         lambda a: partial(sshkeys.mine, who=a.who),
-        reply=listed(KeyList, KeyReply.of),
+        reply=KEYS,
     ),
     numbered_route(
         "GET /me/keys/{id}",
@@ -307,7 +291,6 @@ ME = (
         lambda a: partial(sshkeys.add, who=a.who, line=a.body.key, name=a.body.name, now=a.now),
         reply=KeyReply,
         body=KeyAdd,
-        status=201,
         makes="/me/keys/{id}",
     ),
     numbered_route(
@@ -315,28 +298,29 @@ ME = (
         ANYBODY,
         "Remove an SSH key",
         lambda a: partial(sshkeys.remove, who=a.who, key_id=number(a.names.id)),
-        status=204,
     ),
     route(
         "GET /me/checklist",
         ANYBODY,
         "List your first steps, until all are done",
         lambda a: partial(first_steps.checklist, who=a.who),
-        reply=listed(FirstStepList, FirstStepReply.of),
+        reply=listed(
+            FirstStepReply,
+            "The steps in order; none once all are done, or the checklist is dismissed.",
+        ),
     ),
     route(
         "DELETE /me/checklist",
         ANYBODY,
         "Dismiss the checklist of your first steps",
         lambda a: partial(first_steps.dismiss, who=a.who, now=a.now),
-        status=204,
     ),
     route(
         "GET /me/tokens",
         ANYBODY,
         "List your tokens",
         lambda a: partial(tokens.mine, who=a.who),
-        reply=listed(TokenList, TokenReply.of),
+        reply=listed(TokenReply, _TOKENS),
     ),
     route(
         "POST /me/tokens",
@@ -345,7 +329,6 @@ ME = (
         lambda a: _made(a, partial(tokens.make, who=a.who, group=a.body.group)),
         reply=as_it_is(TokenMade),
         body=TokenMake,
-        status=201,
         secret=True,
         makes="/me/tokens/{name}",
     ),
@@ -354,7 +337,6 @@ ME = (
         ANYBODY,
         "Revoke one of your tokens",
         lambda a: partial(tokens.drop, who=a.who, name=a.names.name),
-        status=204,
     ),
 )
 
@@ -393,7 +375,6 @@ DOORS = (
         act=_token,
         reply=as_it_is(TokenMade),
         body=SignInBody,
-        status=201,
         secret=True,
         open=True,
         makes="/me/tokens/{name}",
@@ -432,7 +413,7 @@ SITE = (
         ADMINS,
         "List the site's tokens",
         lambda a: tokens.every,
-        reply=listed(TokenList, lambda row: TokenReply.of((row, None))),
+        reply=listed(Shaped(TokenReply, lambda row: TokenReply.of((row, None))), _TOKENS),
     ),
     route(
         "POST /tokens",
@@ -441,7 +422,6 @@ SITE = (
         lambda a: _made(a, partial(tokens.create)),
         reply=as_it_is(TokenMade),
         body=SiteToken,
-        status=201,
         secret=True,
         makes="/tokens/{name}",
     ),
@@ -450,14 +430,13 @@ SITE = (
         ADMINS,
         "Revoke a token, the site's or a user's",
         lambda a: partial(tokens.revoke, name=a.names.name),
-        status=204,
     ),
     route(
         "GET /audit",
         ANYBODY,
         "List changes: of groups that you own; for administrators, all",
         audited,
-        reply=listed(AuditList, AuditReply.of),
+        reply=paged(AuditReply, "Changes, the newest first."),
         query=AuditQuery,
     ),
 )

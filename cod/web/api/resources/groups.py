@@ -12,8 +12,8 @@ from cod.flows.people import groups, invitation_mail
 from cod.flows.people.access import RequiredRight, offered
 from cod.model import Group, Right
 from cod.pool import Tx
-from cod.web.api.models import CreateOf, DnsLabel, ListPage, Paged, PatchOf, Reply, ReplyOf
-from cod.web.api.resources.notices import DeliveryList, DeliveryQuery, DeliveryReply, NoticeReply
+from cod.web.api.models import CreateOf, DnsLabel, Paged, PatchOf, Reply, ReplyOf
+from cod.web.api.resources.notices import DeliveryQuery, DeliveryReply, NoticeReply
 from cod.web.api.routes import (
     ANYBODY,
     Call,
@@ -23,10 +23,10 @@ from cod.web.api.routes import (
     Shaped,
     as_it_is,
     in_parts,
-    listed,
     manage,
     named_route,
     number,
+    paged,
     part_route,
     route,
     see,
@@ -60,10 +60,6 @@ class GroupReply(ReplyOf[Group]):
 
 class GroupQuery(Paged):
     sort: Literal["name", "-name", "priority", "-priority", "created_at", "-created_at"] = "name"
-
-
-class GroupList(ListPage[GroupReply]):
-    """Groups."""
 
 
 def _secret(key: bytes, name: str, tx: Tx, new: bool = False) -> WebhookSecret:
@@ -120,7 +116,7 @@ GROUPS = (
             priority=attrgetter("priority"),
             created_at=attrgetter("created_at"),
         ),
-        reply=listed(GroupList, GroupReply.of),
+        reply=paged(GroupReply, "Groups."),
         query=GroupQuery,
     ),
     named_route(
@@ -146,7 +142,6 @@ GROUPS = (
         ),
         reply=GroupReply,
         body=GroupCreate,
-        status=201,
         makes="/groups/{name}",
     ),
     named_route(
@@ -169,7 +164,6 @@ GROUPS = (
         manage("group"),
         "Delete a group that owns nothing; owners delete one that a user created",
         lambda a: partial(groups.delete, name=a.names.name, admin=a.who.admin, now=a.now),
-        status=204,
     ),
     named_route(
         "GET /groups/{name}/webhook-secret",
@@ -198,7 +192,7 @@ GROUPS = (
             state=a.query.state,
             channel=a.query.channel,
         ),
-        reply=listed(DeliveryList, DeliveryReply.of_pair),
+        reply=paged(Shaped(DeliveryReply, DeliveryReply.of_pair), "Deliveries, the newest first."),
         query=DeliveryQuery,
     ),
     part_route(

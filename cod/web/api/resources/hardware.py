@@ -10,9 +10,9 @@ from pydantic import Field
 
 from cod import model
 from cod.flows.nodes import blocks, types
-from cod.web.api.models import Body, DnsLabel, ListPage, Paged, PatchOf, Reply, ReplyOf
+from cod.web.api.models import Body, DnsLabel, Paged, PatchOf, Reply, ReplyOf
 from cod.web.api.resources.nodes import NodeReply
-from cod.web.api.routes import ADMINS, ANYBODY, Shaped, in_parts, listed, named_route, route
+from cod.web.api.routes import ADMINS, ANYBODY, Shaped, in_parts, named_route, paged, route
 
 NodePattern = Annotated[
     str,
@@ -71,10 +71,6 @@ class TypeQuery(Paged):
     ] = "name"
 
 
-class TypeList(ListPage[TypeReply]):
-    """Node types."""
-
-
 class TypeInFull(TypeReply):
     """A node type with its canonical attributes (XML) and the first thousand of its nodes."""
 
@@ -109,10 +105,6 @@ class BlockReply(Reply):
 
 class BlockQuery(Paged):
     sort: Literal["name", "-name", "nodes", "-nodes"] = "name"
-
-
-class BlockList(ListPage[BlockReply]):
-    """Blocks."""
 
 
 class ProposalApply(Body):
@@ -160,7 +152,7 @@ TYPES = (
             created_at=attrgetter("type.created_at"),
             nodes=lambda one: sum(one.states.values()),
         ),
-        reply=listed(TypeList, TypeReply.of),
+        reply=paged(TypeReply, "Node types."),
         query=TypeQuery,
     ),
     route(
@@ -205,7 +197,6 @@ TYPES = (
         ADMINS,
         "Delete a node type that has no nodes",
         lambda a: partial(types.delete, name=a.names.name),
-        status=204,
     ),
 )
 
@@ -221,7 +212,7 @@ BLOCKS = (
             name=attrgetter("name"),
             nodes=lambda one: sum(one.types.values()),
         ),
-        reply=listed(BlockList, BlockReply.of),
+        reply=paged(BlockReply, "Blocks."),
         query=BlockQuery,
     ),
     route(
@@ -231,7 +222,6 @@ BLOCKS = (
         lambda a: partial(blocks.create, name=a.body.name),
         reply=BlockReply,
         body=BlockCreate,
-        status=201,
         makes="/blocks/{name}",
     ),
     route(
@@ -261,7 +251,6 @@ BLOCKS = (
         ADMINS,
         "Delete a block that has no nodes",
         lambda a: partial(blocks.delete, name=a.names.name),
-        status=204,
     ),
     named_route(
         "POST /blocks/{name}/add",

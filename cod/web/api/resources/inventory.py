@@ -97,11 +97,7 @@ class EntryReply(ReplyOf[model.EnteredMachine], whole=True):
     """Outcome for one machine of the list. `about`: what changed, or why it was refused."""
 
 
-class EntryReplies(Items[EntryReply]):
-    """Outcomes for the machines, in the order of the list."""
-
-
-class CheckReplies(EntryReplies):
+class CheckReplies(Items[EntryReply]):
     """The reply to a check of an inventory: what entering each machine would do. `digest`: the
     value for `checked` of POST /inventory."""
 
@@ -160,7 +156,6 @@ INVENTORY = (
         lambda a: partial(inventory.add, context=a.context, machine=a.body.known),
         reply=NodeReply,
         body=MachineEntry,
-        status=201,
         makes="/nodes/{name}",
     ),
     named_route(
@@ -168,7 +163,6 @@ INVENTORY = (
         ADMINS,
         "Delete a node that has never reported",
         lambda a: partial(inventory.remove, name=a.names.name),
-        status=204,
     ),
     route(
         "POST /inventory",
@@ -180,7 +174,9 @@ INVENTORY = (
             machines=[each.known for each in a.body.machines],
             checked=a.body.checked,
         ),
-        reply=listed(EntryReplies, EntryReply.of),
+        reply=listed(
+            EntryReply, "Outcomes for the machines, in the order of the list.", "EntryReplies"
+        ),
         body=CheckedList,
     ),
     route(

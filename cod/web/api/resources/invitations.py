@@ -17,7 +17,6 @@ from cod.web.api.models import (
     Body,
     Chosen,
     Email,
-    Items,
     Line,
     Password,
     Reply,
@@ -77,10 +76,6 @@ class InvitationReply(ReplyOf[Invitation]):
     invited_by: str
     created_at: float
     expires_at: float
-
-
-class InvitationList(Items[InvitationReply]):
-    """Links that can still be used, the newest first."""
 
 
 class Invited(InvitationReply):
@@ -224,7 +219,7 @@ INVITATIONS = (
         ANYBODY,
         "List valid links of groups that you own",
         lambda a: partial(invitations.every, groups=a.who.owns, now=a.now),
-        reply=listed(InvitationList, InvitationReply.of),
+        reply=listed(InvitationReply, "Links that can still be used, the newest first."),
     ),
     route(
         "POST /invitations",
@@ -235,7 +230,6 @@ INVITATIONS = (
         ),
         reply=Worked(Invited, invited),
         body=SiteInvite,
-        status=201,
         secret=True,
         makes="/invitations/{id}",
     ),
@@ -255,7 +249,6 @@ INVITATIONS = (
         ),
         reply=Worked(Invited, invited),
         body=Invite,
-        status=201,
         secret=True,
         makes="/invitations/{id}",
     ),
@@ -264,7 +257,6 @@ INVITATIONS = (
         manage("invitation"),
         "Take a link back",
         lambda a: partial(invitations.revoke, invitation_id=number(a.names.id)),
-        status=204,
     ),
     named_route(
         "POST /users/{name}/password-link",

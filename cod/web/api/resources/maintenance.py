@@ -10,7 +10,7 @@ from pydantic import Field
 from cod import model
 from cod.filters.language import LONGEST, LONGEST_LIST
 from cod.flows.scheduler import maintenance
-from cod.web.api.models import Body, Items, Reply, ReplyOf
+from cod.web.api.models import Body, Reply, ReplyOf
 from cod.web.api.resources.energy import Moment
 from cod.web.api.routes import ADMINS, ANYBODY, listed, number, numbered_route, route
 
@@ -119,17 +119,13 @@ class Maintenance(Reply):
         return cls.read_from(view.window, view, where=view.window.filter, late=list(view.late))
 
 
-class MaintenanceList(Items[Maintenance]):
-    """Maintenance windows, by their beginnings."""
-
-
 MAINTENANCE = (
     route(
         "GET /maintenance",
         ANYBODY,
         "List maintenance windows: those to come, those that run, and those of the last 30 days",
         lambda a: partial(maintenance.every, site=a.site, now=a.now, groups=a.who.groups),
-        reply=listed(MaintenanceList, Maintenance.of),
+        reply=listed(Maintenance, "Maintenance windows, by their beginnings."),
     ),
     numbered_route(
         "GET /maintenance/{id}",
@@ -151,7 +147,6 @@ MAINTENANCE = (
         lambda a: partial(maintenance.plan, context=a.context, asked=a.body.asked),
         reply=Maintenance,
         body=MaintenanceCreate,
-        status=201,
         makes="/maintenance/{id}",
         action="maintenance plan",
     ),

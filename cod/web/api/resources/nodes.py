@@ -20,8 +20,6 @@ from cod.web.api import pci_names
 from cod.web.api.models import (
     Body,
     Chosen,
-    Items,
-    ListPage,
     OneOrSeveral,
     Paged,
     PatchOf,
@@ -46,6 +44,7 @@ from cod.web.api.routes import (
     Worked,
     listed,
     named_route,
+    paged,
     route,
     see,
     use,
@@ -153,10 +152,6 @@ class WishReply(ReplyOf[model.PowerAction]):
     error: str
 
 
-class WishList(Items[WishReply]):
-    """A node's newest wishes, the newest first."""
-
-
 class NodeMoved(Body):
     """An administrator's decision on a node that boots elsewhere."""
 
@@ -185,10 +180,6 @@ class PlaceReply(ReplyOf[model.NodePlace]):
     port: str | None
     heard_at: float
     approved: bool
-
-
-class NodePlaces(Items[PlaceReply]):
-    """The places of a node."""
 
 
 class OutOfService(Body):
@@ -334,8 +325,7 @@ class Move(Transition):
     vcluster: str | None
 
 
-class HistoryList(ListPage[Move]):
-    """Transitions, the newest first."""
+HISTORY = paged(Move, "Transitions, the newest first.", "HistoryList")
 
 
 class PciDevice(Reply):
@@ -438,10 +428,6 @@ class NodeInFull(NodeReply):
         )
 
 
-class NodeList(ListPage[NodeReply]):
-    """Nodes."""
-
-
 def pci_devices(node: model.Node) -> list[PciDevice]:
     """Return the PCI devices of a node's last report, with their names."""
     names, found = pci_names.installed(), []
@@ -490,7 +476,7 @@ NODES = (
             who=a.who,
             now=a.now,
         ),
-        reply=listed(NodeList, NodeReply.of),
+        reply=paged(NodeReply, "Nodes."),
         query=NodeQuery,
     ),
     named_route(
@@ -507,7 +493,7 @@ NODES = (
         see("node"),
         "List a node's transitions",
         lambda a: partial(views.history, node=a.names.name, page=a.query.page, groups=a.who.groups),
-        reply=listed(HistoryList, Move.of),
+        reply=HISTORY,
         query=HistoryQuery,
     ),
     named_route(
@@ -542,7 +528,7 @@ NODES = (
         ADMINS,
         "List the places where a node may boot, and those where its MAC was heard",
         lambda a: partial(nodes.places_of, name=a.names.name),
-        reply=listed(NodePlaces, PlaceReply.of),
+        reply=listed(PlaceReply, "The places of a node.", "NodePlaces"),
     ),
     named_route(
         "POST /nodes/{name}/approve",
@@ -556,7 +542,7 @@ NODES = (
         ADMINS,
         "List recent power commands to a node, and their results",
         lambda a: partial(nodes.power_wishes, name=a.names.name),
-        reply=listed(WishList, WishReply.of),
+        reply=listed(WishReply, "A node's newest wishes, the newest first."),
     ),
     named_route(
         "POST /nodes/{name}/power",

@@ -11,8 +11,8 @@ from cod import model, notice_texts
 from cod.choices import DeliveryState, NoticeMail
 from cod.flows.notices import mail_choices, notices, reading
 from cod.flows.notices.notices import host
-from cod.web.api.models import Body, Chosen, Items, ListPage, OneOrSeveral, Paged, Reply, ReplyOf
-from cod.web.api.routes import ANYBODY, listed, number, numbered_route, route, see
+from cod.web.api.models import Body, Chosen, OneOrSeveral, Paged, Reply, ReplyOf
+from cod.web.api.routes import ANYBODY, listed, number, numbered_route, paged, route, see
 
 ADMINISTRATORS = "the site's administrators"
 
@@ -77,10 +77,6 @@ class DeliveryReply(SendReply):
         return cls.read_from(SendReply.of(send), notice, id=send.id, notice=notice.id)
 
 
-class DeliveryList(ListPage[DeliveryReply]):
-    """Deliveries, the newest first."""
-
-
 class NoticeReply(Reply):
     """A notice. `group` is null where it is for the site's administrators.
 
@@ -102,10 +98,6 @@ class NoticeReply(Reply):
         """Return the reply from the view."""
         deliveries = [SendReply.of(each) for each in view.sends]
         return cls.read_from(view.notice, view, deliveries=deliveries)
-
-
-class NoticeList(ListPage[NoticeReply]):
-    """Notices, the newest first."""
 
 
 class UnreadReply(ReplyOf[reading.Unread], whole=True):
@@ -138,8 +130,7 @@ class MailChoiceReply(ReplyOf[mail_choices.MailChoice], whole=True):
     mail: NoticeMail
 
 
-class MailChoiceList(Items[MailChoiceReply]):
-    """The kinds of notices that you can have."""
+_MAIL_CHOICES = listed(MailChoiceReply, "The kinds of notices that you can have.")
 
 
 class MailChoicePut(Body):
@@ -169,7 +160,7 @@ NOTICES = (
             kind=a.query.kind,
             above=a.query.above,
         ),
-        reply=listed(NoticeList, NoticeReply.of),
+        reply=paged(NoticeReply, "Notices, the newest first."),
         query=NoticeQuery,
     ),
     numbered_route(
@@ -200,7 +191,7 @@ NOTICES = (
         ANYBODY,
         "List which notices come to you by mail",
         lambda a: partial(mail_choices.mine, who=a.who),
-        reply=listed(MailChoiceList, MailChoiceReply.of),
+        reply=_MAIL_CHOICES,
     ),
     route(
         "PATCH /me/notices/mail",
@@ -212,7 +203,7 @@ NOTICES = (
             chosen={each.kind: each.mail for each in a.body.choices},
             now=a.now,
         ),
-        reply=listed(MailChoiceList, MailChoiceReply.of),
+        reply=_MAIL_CHOICES,
         body=MailChoicesPut,
         action="notice mail",
     ),

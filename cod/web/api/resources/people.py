@@ -19,9 +19,7 @@ from cod.web.api.models import (
     Body,
     Chosen,
     Email,
-    Items,
     Line,
-    ListPage,
     Paged,
     PatchOf,
     Reply,
@@ -43,6 +41,7 @@ from cod.web.api.routes import (
     member_route,
     named_route,
     number,
+    paged,
     part_route,
     route,
     see,
@@ -75,10 +74,6 @@ class GroupKey(Reply):
         return cls.read_from(key, user=user)
 
 
-class GroupKeyList(Items[GroupKey]):
-    """Keys by user."""
-
-
 class KeyAdd(Body):
     """A line of a .pub file. `name` stands in for its comment."""
 
@@ -98,8 +93,7 @@ class KeyReply(ReplyOf[model.SshKey]):
     given: bool
 
 
-class KeyList(Items[KeyReply]):
-    """Keys, in the order in which they came."""
+KEYS = listed(KeyReply, "Keys, in the order in which they came.")
 
 
 class UserQuery(Paged):
@@ -126,10 +120,6 @@ class UserPatch(PatchOf[model.User]):
 
 class UserReply(ReplyOf[model.User]):
     """A user. `signed_in_at`: when they last signed in, null: never, or not to be told."""
-
-
-class UserList(ListPage[UserReply]):
-    """Users."""
 
 
 class Membership(ReplyOf[model.Member]):
@@ -207,10 +197,6 @@ class MemberRemoved(Reply):
         return cls(group=group, user=user, nodes=nodes, command=f"pkill -KILL -u {user}")
 
 
-class MemberList(Items[MemberReply]):
-    """The members of a group, by name."""
-
-
 def _added(ask: Call[Names, UserCreate]) -> Flow[tuple[model.Invitation, str]]:
     """Return a new user, and the link by which they set their password."""
     link = linked(partial(invitations.renew, user=ask.body.name), ask)
@@ -282,7 +268,7 @@ USERS = (
             name=attrgetter("name"),
             created_at=attrgetter("created_at"),
         ),
-        reply=listed(UserList, UserReply.of),
+        reply=paged(UserReply, "Users."),
         query=UserQuery,
     ),
     named_route(
@@ -299,7 +285,6 @@ USERS = (
         _added,
         reply=Worked(Invited, invited),
         body=UserCreate,
-        status=201,
         secret=True,
         makes="/users/{user}",
     ),
@@ -318,7 +303,6 @@ USERS = (
         ADMINS,
         "Delete a user for good, with sessions, tokens, keys and roles",
         lambda a: partial(people.delete, name=a.names.name),
-        status=204,
     ),
     route(
         "POST /users/sync",
@@ -334,7 +318,7 @@ USERS = (
         ADMINS,
         "List the SSH keys of a user",
         lambda a: partial(sshkeys.of_user, user=a.names.name),
-        reply=listed(KeyList, KeyReply.of),
+        reply=KEYS,
     ),
     part_route(
         "GET /users/{name}/keys/{id}",
@@ -356,7 +340,6 @@ USERS = (
         ),
         reply=KeyReply,
         body=KeyAdd,
-        status=201,
         makes="/users/{name}/keys/{id}",
     ),
     part_route(
@@ -364,7 +347,6 @@ USERS = (
         ADMINS,
         "Remove an SSH key of a user",
         lambda a: partial(sshkeys.remove_of_user, user=a.names.name, key_id=number(a.names.id)),
-        status=204,
     ),
     named_route(
         "DELETE /users/{name}/sessions",
@@ -381,7 +363,7 @@ MEMBERS = (
         see("group"),
         "List the members of a group",
         lambda a: partial(people.members, group=a.names.name),
-        reply=listed(MemberList, MemberReply.of),
+        reply=listed(MemberReply, "The members of a group, by name."),
     ),
     member_route(
         "GET /groups/{name}/members/{user}",
@@ -419,6 +401,6 @@ MEMBERS = (
         see("group"),
         "List the SSH keys that the nodes of a group's vclusters let in",
         lambda a: partial(sshkeys.of_group, group=a.names.name),
-        reply=listed(GroupKeyList, GroupKey.of),
+        reply=listed(GroupKey, "Keys by user."),
     ),
 )

@@ -12,7 +12,7 @@ from cod.flows.scheduler import explain, plan
 from cod.model import Right, Site
 from cod.pool import Tx
 from cod.states import RequestState
-from cod.web.api.models import REVISION, Body, Items, Reply, ReplyOf, Requirements, Seconds
+from cod.web.api.models import REVISION, Body, Reply, ReplyOf, Requirements, Seconds
 from cod.web.api.resources.energy import Moment
 from cod.web.api.resources.requests import length
 from cod.web.api.resources.server import RemedyReply
@@ -46,10 +46,6 @@ class PlannedReply(Reply):
             name: getattr(planned, name) or None for name in ("vcluster", "type", "block", "subnet")
         }
         return cls.read_from(planned, request=planned.request_id, **texts)
-
-
-class PlanReply(Items[PlannedReply]):
-    """Actions that a pass would take now, in order. None of them has been done."""
 
 
 class Lack(Reply):
@@ -338,7 +334,11 @@ PLAN = (
         ADMINS,
         "Show what the resource manager would do in its next pass",
         lambda a: partial(plan.preview, site=a.site, now=a.now),
-        reply=listed(PlanReply, PlannedReply.of),
+        reply=listed(
+            PlannedReply,
+            "Actions that a pass would take now, in order. None of them has been done.",
+            "PlanReply",
+        ),
     ),
     numbered_route(
         "GET /requests/{id}/explain",

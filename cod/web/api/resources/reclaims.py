@@ -11,8 +11,8 @@ from cod import model
 from cod.flows.scheduler import reclaims
 from cod.flows.scheduler.explain import OTHERS
 from cod.states import ReclaimState
-from cod.web.api.models import Body, ListPage, Paged, Reply
-from cod.web.api.routes import ANYBODY, listed, number, numbered_route, route, see, use
+from cod.web.api.models import Body, Paged, Reply
+from cod.web.api.routes import ANYBODY, number, numbered_route, paged, route, see, use
 
 
 class ReclaimQuery(Paged):
@@ -72,10 +72,6 @@ class ReclaimReply(Reply):
         )
 
 
-class ReclaimList(ListPage[ReclaimReply]):
-    """Reclaims, the newest first."""
-
-
 RECLAIMS = (
     route(
         "GET /reclaims",
@@ -88,7 +84,7 @@ RECLAIMS = (
             vcluster=a.query.vcluster,
             state=a.query.state,
         ),
-        reply=listed(ReclaimList, ReclaimReply.of),
+        reply=paged(ReclaimReply, "Reclaims, the newest first."),
         query=ReclaimQuery,
     ),
     numbered_route(

@@ -17,7 +17,6 @@ from cod.web.api.models import (
     REVISION,
     Body,
     CreateOf,
-    ListPage,
     OneOrSeveral,
     Paged,
     Reply,
@@ -32,10 +31,10 @@ from cod.web.api.routes import (
     Call,
     Flow,
     Named,
-    listed,
     named_route,
     number,
     numbered_route,
+    paged,
     route,
     see,
     use,
@@ -176,10 +175,6 @@ class RequestReply(ReplyOf[model.RequestView]):
         return cls(**own, tuples=tuples)
 
 
-class RequestList(ListPage[RequestReply]):
-    """Requests, the newest first."""
-
-
 def tuples(asked: Sequence[TupleAsk]) -> list[AskedTuple]:
     """Return tuples as flows take them."""
     return [AskedTuple(each.count, each.attributes, each.template) for each in asked]
@@ -218,7 +213,7 @@ REQUESTS = (
             group=a.query.group,
             kind=a.query.kind,
         ),
-        reply=listed(RequestList, RequestReply.of),
+        reply=paged(RequestReply, "Requests, the newest first."),
         query=RequestQuery,
     ),
     numbered_route(

@@ -10,7 +10,7 @@ from pydantic import Field
 from cod import model
 from cod.flows.scheduler import series, vclusters
 from cod.model import Refused, Result
-from cod.web.api.models import ListPage, Paged, Reply, ReplyOf
+from cod.web.api.models import Paged, Reply, ReplyOf
 from cod.web.api.resources import vclusters as clusters
 from cod.web.api.resources.energy import Moment
 from cod.web.api.routes import (
@@ -19,8 +19,8 @@ from cod.web.api.routes import (
     Flow,
     Names,
     in_parts,
-    listed,
     named_route,
+    paged,
     route,
     see,
     use,
@@ -89,10 +89,6 @@ class ReservationSeries(Reply):
         return cls.read_from(view.series, view, last=view.series.ends_at)
 
 
-class SeriesList(ListPage[ReservationSeries]):
-    """Series."""
-
-
 def _wanted(ask: Call[Names, SeriesCreate]) -> Flow[Result[model.SeriesView]]:
     if ask.body.vcm_inside:
         raise Refused("invalid", "vclusters of a series begin without a VCM", "vcm_inside")
@@ -126,7 +122,7 @@ SERIES = (
             name=lambda one: one.series.name,
             group=lambda one: one.group,
         ),
-        reply=listed(SeriesList, ReservationSeries.of),
+        reply=paged(ReservationSeries, "Series.", "SeriesList"),
         query=SeriesQuery,
     ),
     named_route(
@@ -143,7 +139,6 @@ SERIES = (
         _wanted,
         reply=ReservationSeries,
         body=SeriesCreate,
-        status=201,
         makes="/series/{name}",
         action="series create",
     ),

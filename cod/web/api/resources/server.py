@@ -14,8 +14,8 @@ from cod import model, states
 from cod.flows import servers, views
 from cod.flows.nodes import faults
 from cod.states import ConflictKind, NodeEvent, NodeState
-from cod.web.api.models import Items, ListPage, OneOrSeveral, Paged, Query, Reply, ReplyOf
-from cod.web.api.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, route
+from cod.web.api.models import Items, OneOrSeveral, Paged, Query, Reply, ReplyOf
+from cod.web.api.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, paged, route
 
 
 class ConflictReply(Reply):
@@ -43,10 +43,6 @@ class ConflictQuery(Paged):
     sort: Literal["id", "-id"] = "-id"
 
 
-class ConflictList(ListPage[ConflictReply]):
-    """The newest conflicts first."""
-
-
 class FaultReply(ReplyOf[model.OutsideFault], whole=True):
     """Something outside of COD that does not do its part.
 
@@ -69,19 +65,10 @@ class FailureGroupReply(ReplyOf[model.FailureGroup], whole=True):
     nodes: list[FailedNodeReply]
 
 
-class FailureGroups(Items[FailureGroupReply]):
-    """Nodes that failed, the largest group first."""
-
-
 class FailureQuery(Query):
     """By what to group."""
 
     by: Literal["reason", "rack", "template"] = "reason"
-
-
-class FaultList(Items[FaultReply]):
-    """Faults outside of COD: those that last, then those that ended in the last day; the newest
-    first."""
 
 
 class ServerReply(Reply):
@@ -244,7 +231,7 @@ SERVER = (
         ADMINS,
         "List address and identity conflicts, newest first",
         lambda a: partial(views.conflict_list, page=a.query.page, kind=a.query.kind),
-        reply=listed(ConflictList, ConflictReply.of),
+        reply=paged(ConflictReply, "The newest conflicts first."),
         query=ConflictQuery,
     ),
     route(
@@ -252,14 +239,20 @@ SERVER = (
         ADMINS,
         "List faults of switches, file servers, BMCs and other DHCP servers",
         lambda a: partial(faults.every, now=a.now),
-        reply=listed(FaultList, FaultReply.of),
+        reply=listed(
+            FaultReply,
+            "Faults outside of COD: those that last, then those that ended in the last day; the"
+            " newest first.",
+        ),
     ),
     route(
         "GET /faults/nodes",
         ADMINS,
         "List nodes that failed and are out of service, grouped by reason, rack or template",
         lambda a: partial(faults.failed, by=a.query.by),
-        reply=listed(FailureGroups, FailureGroupReply.of),
+        reply=listed(
+            FailureGroupReply, "Nodes that failed, the largest group first.", "FailureGroups"
+        ),
         query=FailureQuery,
     ),
     route(

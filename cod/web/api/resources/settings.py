@@ -10,7 +10,7 @@ from pydantic import Field
 
 from cod import model
 from cod.flows import site_settings
-from cod.web.api.models import Body, Items, Reply
+from cod.web.api.models import Body, Reply
 from cod.web.api.routes import ADMINS, Shaped, listed, named_route, route
 
 
@@ -75,10 +75,6 @@ class SettingReply(Reply):
         )
 
 
-class SettingList(Items[SettingReply]):
-    """All settings, in the order of the site file."""
-
-
 class SettingChangeReply(Reply):
     """A change of a setting. `value` is null where it was taken back: then the site file counts."""
 
@@ -111,7 +107,7 @@ SETTINGS = (
         ADMINS,
         "List the site's settings, with where their values come from",
         lambda a: partial(site_settings.every, rules=a.rules),
-        reply=listed(SettingList, SettingReply.of),
+        reply=listed(SettingReply, "All settings, in the order of the site file."),
     ),
     named_route(
         "GET /settings/{name}",

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from cod.flows.scheduler import shares
 from cod.flows.scheduler.shares import GroupShare, GroupUse, TypeShare, UsedSpan, UserShare
-from cod.web.api.models import Body, DnsLabel, Items, Reply, ReplyOf
+from cod.web.api.models import Body, DnsLabel, Reply, ReplyOf
 from cod.web.api.routes import ADMINS, ANYBODY, Shaped, listed, named_route, route, see
 
 Nodes = Annotated[int, Field(ge=0, le=10_000_000)]
@@ -139,10 +139,6 @@ class UserShareReply(ReplyOf[UserShare], whole=True):
     """
 
 
-class UserShareList(Items[UserShareReply]):
-    """Users of a group, the best rank first."""
-
-
 class OthersPartReply(Reply):
     """Use of the site by other groups of higher, equal or lower `priority`: their `part` of the
     site, 0 to 1."""
@@ -169,17 +165,13 @@ class GroupUseReply(ReplyOf[GroupUse], whole=True):
     days: list[UsedSpanReply]
 
 
-class ShareList(Items[ShareReply]):
-    """Groups, the best rank first."""
-
-
 SHARES = (
     route(
         "GET /shares",
         ANYBODY,
         "List groups' shares, usage, guarantees and limits",
         lambda a: partial(shares.every, only=a.who.groups, site=a.site, now=a.now),
-        reply=listed(ShareList, ShareReply.of),
+        reply=listed(ShareReply, "Groups, the best rank first."),
     ),
     named_route(
         "GET /shares/{name}",
@@ -193,7 +185,7 @@ SHARES = (
         see("group"),
         "List the shares, usage and ranks of a group's users",
         lambda a: partial(shares.of_users, name=a.names.name, site=a.site, now=a.now),
-        reply=listed(UserShareList, UserShareReply.of),
+        reply=listed(UserShareReply, "Users of a group, the best rank first."),
     ),
     named_route(
         "GET /shares/{name}/use",

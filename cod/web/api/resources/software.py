@@ -15,7 +15,7 @@ from cod.flows.images import images, templates
 from cod.flows.people.access import RequiredRight
 from cod.images.verify import verify
 from cod.pool import Tx
-from cod.web.api.models import FULL, Body, ListPage, OwnName, Paged, Reply, ReplyOf, Sha256
+from cod.web.api.models import FULL, Body, OwnName, Paged, Reply, ReplyOf, Sha256
 from cod.web.api.routes import (
     ADMINS,
     ANYBODY,
@@ -25,9 +25,9 @@ from cod.web.api.routes import (
     Shaped,
     Worked,
     in_parts,
-    listed,
     named_route,
     owner,
+    paged,
     route,
     see,
     seen,
@@ -83,10 +83,6 @@ class UploadQuery(Paged):
     )
 
 
-class UploadList(ListPage[UploadReply]):
-    """Uploads under way."""
-
-
 class ImageReply(ReplyOf[model.ImageView]):
     """An image. `used_by` is as far as one may see them."""
 
@@ -106,10 +102,6 @@ class ImageQuery(Paged):
         "group",
         "-group",
     ] = "name"
-
-
-class ImageList(ListPage[ImageReply]):
-    """Images."""
 
 
 class Verified(Reply):
@@ -148,8 +140,7 @@ class TemplateInFull(TemplateReply):
     document: str
 
 
-class TemplateList(ListPage[TemplateReply]):
-    """Templates."""
+_TEMPLATES = paged(TemplateReply, "Templates.")
 
 
 class TemplateFault(Reply):
@@ -272,7 +263,7 @@ IMAGES = (
             stored=attrgetter("stored"),
             state=attrgetter("state"),
         ),
-        reply=listed(ImageList, ImageReply.of),
+        reply=paged(ImageReply, "Images."),
         query=ImageQuery,
     ),
     named_route(
@@ -316,7 +307,6 @@ IMAGES = (
         use("image"),
         "Delete an image that no template names",
         lambda a: partial(images.delete, name=a.names.name),
-        status=204,
     ),
 )
 
@@ -326,7 +316,7 @@ TEMPLATES = (
         _lists,
         "List templates: the newest revision of each, or all of one",
         listed_templates,
-        reply=listed(TemplateList, TemplateReply.of),
+        reply=_TEMPLATES,
         query=TemplateQuery,
     ),
     named_route(
@@ -349,7 +339,6 @@ TEMPLATES = (
         ),
         reply=TemplateReply,
         body=TemplateDocument,
-        status=201,
         before=lambda a: read_template(a.body.document),
         dear=True,
         makes="/templates/{name}@{revision}",
@@ -372,6 +361,6 @@ TEMPLATES = (
         use("template"),
         "Retire a revision, or all of a template's, that nothing uses",
         lambda a: partial(templates.retire, name=a.names.name, now=a.now),
-        reply=listed(TemplateList, TemplateReply.of),
+        reply=_TEMPLATES,
     ),
 )

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from cod.flows.images import uploads
 from cod.model import Upload
-from cod.web.api.resources.software import UploadCreate, UploadList, UploadQuery, UploadReply, adds
+from cod.web.api.resources.software import UploadCreate, UploadQuery, UploadReply, adds
 from cod.web.api.routes import (
     ANYBODY,
     Call,
@@ -16,8 +16,8 @@ from cod.web.api.routes import (
     Names,
     Numbered,
     in_parts,
-    listed,
     numbered_route,
+    paged,
     route,
     see,
     use,
@@ -58,7 +58,7 @@ UPLOADS = (
             created_at=attrgetter("created_at"),
             expires_at=attrgetter("expires_at"),
         ),
-        reply=listed(UploadList, UploadReply.of),
+        reply=paged(UploadReply, "Uploads under way."),
         query=UploadQuery,
     ),
     route(
@@ -68,7 +68,6 @@ UPLOADS = (
         _create,
         reply=UploadReply,
         body=UploadCreate,
-        status=201,
         upload=True,
         makes="/uploads/{id}",
     ),
@@ -85,7 +84,6 @@ UPLOADS = (
         use("upload"),
         "Send the next piece; the last one makes the image",
         _one,
-        status=204,
         upload=True,
     ),
     numbered_route(
@@ -93,7 +91,6 @@ UPLOADS = (
         use("upload"),
         "Give an upload up",
         lambda a: partial(uploads.drop, upload_id=a.names.id),
-        status=204,
         upload=True,
     ),
 )

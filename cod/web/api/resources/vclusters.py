@@ -20,7 +20,6 @@ from cod.web.api.models import (
     Body,
     CreateOf,
     DnsLabel,
-    ListPage,
     OneOrSeveral,
     Paged,
     Query,
@@ -31,7 +30,7 @@ from cod.web.api.models import (
     TemplateName,
 )
 from cod.web.api.resources.energy import Moment
-from cod.web.api.resources.nodes import HistoryList, HistoryQuery, Move, NodeReply
+from cod.web.api.resources.nodes import HISTORY, HistoryQuery, NodeReply
 from cod.web.api.resources.requests import TupleAsk, length, tuples
 from cod.web.api.resources.volumes import DeleteAfter, MountPoint
 from cod.web.api.routes import (
@@ -40,8 +39,8 @@ from cod.web.api.routes import (
     Flow,
     Names,
     Shaped,
-    listed,
     named_route,
+    paged,
     route,
     see,
     use,
@@ -248,10 +247,6 @@ class VclusterInFull(VclusterReply):
     nodes: list[NodeReply]
 
 
-class VclusterList(ListPage[VclusterReply]):
-    """Vclusters."""
-
-
 class KnownHostsQuery(Query):
     """Format of a known_hosts file."""
 
@@ -352,7 +347,7 @@ VCLUSTERS = (
             state=a.query.state,
             group=a.query.group,
         ),
-        reply=listed(VclusterList, VclusterReply.of),
+        reply=paged(VclusterReply, "Vclusters."),
         query=VclusterQuery,
     ),
     named_route(
@@ -372,7 +367,7 @@ VCLUSTERS = (
         lambda a: partial(
             views.history, vcluster=a.names.name, page=a.query.page, groups=a.who.groups
         ),
-        reply=listed(HistoryList, Move.of),
+        reply=HISTORY,
         query=HistoryQuery,
     ),
     named_route(

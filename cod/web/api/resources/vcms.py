@@ -15,7 +15,7 @@ from cod.model import Refused, VcmView
 from cod.pool import Tx
 from cod.security.ca import Issued
 from cod.security.signer import SignerAway
-from cod.web.api.models import Body, ListPage, Paged, Reply
+from cod.web.api.models import Body, Paged, Reply
 from cod.web.api.routes import (
     ANYBODY,
     Call,
@@ -23,9 +23,9 @@ from cod.web.api.routes import (
     Named,
     as_it_is,
     in_parts,
-    listed,
     manage,
     named_route,
+    paged,
     route,
     see,
 )
@@ -82,10 +82,6 @@ class VcmReply(Reply):
 
 class VcmQuery(Paged):
     sort: Literal["vcluster", "-vcluster", "enrolled_at", "-enrolled_at"] = "vcluster"
-
-
-class VcmList(ListPage[VcmReply]):
-    """VCMs."""
 
 
 class VcmEnrolled(Reply):
@@ -213,7 +209,7 @@ VCMS = (
             vcluster=attrgetter("vcluster"),
             enrolled_at=attrgetter("vcm.enrolled_at"),
         ),
-        reply=listed(VcmList, VcmReply.of),
+        reply=paged(VcmReply, "VCMs."),
         query=VcmQuery,
     ),
     named_route(
@@ -240,6 +236,5 @@ VCMS = (
         manage("vcluster"),
         "Let nobody speak for a vcluster any more",
         lambda a: partial(vcms.revoke, vcluster=a.names.name),
-        status=204,
     ),
 )

@@ -15,8 +15,6 @@ from cod.web.api.models import (
     FULL,
     Body,
     DnsLabel,
-    Items,
-    ListPage,
     OwnName,
     Paged,
     Reply,
@@ -34,6 +32,7 @@ from cod.web.api.routes import (
     listed,
     manage,
     named_route,
+    paged,
     part_route,
     route,
     see,
@@ -181,10 +180,6 @@ class VolumeQuery(Paged):
     ] = "name"
 
 
-class VolumeList(ListPage[VolumeReply]):
-    """Volumes."""
-
-
 class FileServerReply(Reply):
     """A file server of the site file. `size`: bytes that its volumes may hold together; `reason`:
     why a change of one of them is not carried out."""
@@ -208,10 +203,6 @@ class FileServerReply(Reply):
             size=sum(one.size for one in own),
             reason=next((one.reason for one in own if one.reason), ""),
         )
-
-
-class FileServerList(Items[FileServerReply]):
-    """File servers."""
 
 
 def _creates(ask: Call[Names, VolumeCreate]) -> Sequence[RequiredRight]:
@@ -249,7 +240,7 @@ VOLUMES = (
             size=lambda one: one.volume.size,
             created_at=lambda one: one.volume.created_at,
         ),
-        reply=listed(VolumeList, VolumeReply.of),
+        reply=paged(VolumeReply, "Volumes."),
         query=VolumeQuery,
     ),
     named_route(
@@ -377,6 +368,6 @@ VOLUMES = (
         ADMINS,
         "List the file servers that volumes are on",
         lambda a: partial(volumes.servers, site=a.site),
-        reply=listed(FileServerList, FileServerReply.of),
+        reply=listed(FileServerReply, "File servers."),
     ),
 )

@@ -22,7 +22,7 @@ from cod.flows.people import access
 from cod.flows.people.access import RequiredRight
 from cod.model import Effect, Refused, Result, Right
 from cod.pool import Tx
-from cod.web.api.models import Body, ListPage, OneOrSeveral, Paged, Reply, faults_of
+from cod.web.api.models import Body, OneOrSeveral, Paged, Reply, faults_of
 from cod.web.api.resources import (
     groups,
     hardware,
@@ -45,8 +45,8 @@ from cod.web.api.routes import (
     Shaped,
     as_it_is,
     in_parts,
-    listed,
     named_route,
+    paged,
     route,
 )
 from cod.web.http.errors import HttpProblem
@@ -147,10 +147,6 @@ class DocumentReply(Reply):
     name: str
     fields: dict[str, Any]
     hidden: list[str]
-
-
-class DocumentList(ListPage[DocumentReply]):
-    """Things as documents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -581,7 +577,7 @@ DOCUMENTS = (
             "kind",
             kind=lambda one: f"{list(KINDS).index(one.kind)} {one.name}",
         ),
-        reply=listed(DocumentList, lambda one: one),
+        reply=paged(as_it_is(DocumentReply), "Things as documents."),
         query=DocumentQuery,
     ),
     route(

@@ -12,7 +12,7 @@ from cod.choices import BurninTest
 from cod.flows.nodes import burnins
 from cod.model import BurninView
 from cod.states import BurninState, NodeState
-from cod.web.api.models import Body, Chosen, Items, Reply, ReplyOf
+from cod.web.api.models import Body, Chosen, Reply, ReplyOf
 from cod.web.api.routes import ADMINS, listed, named_route, see
 
 
@@ -67,10 +67,6 @@ class BurninReply(ReplyOf[BurninView], whole=True):
     node_state: NodeState
 
 
-class BurninList(Items[BurninReply]):
-    """A node's newest burn-ins, the newest first."""
-
-
 BURNINS = (
     named_route(
         "GET /nodes/{name}/burnin",
@@ -84,7 +80,7 @@ BURNINS = (
         see("node"),
         "List a node's burn-ins with their results",
         lambda a: partial(burnins.history, name=a.names.name),
-        reply=listed(BurninList, BurninReply.of),
+        reply=listed(BurninReply, "A node's newest burn-ins, the newest first."),
     ),
     named_route(
         "POST /nodes/{name}/burnin",

@@ -15,16 +15,16 @@ from cod.flows.nodes import captures
 from cod.flows.people.access import RequiredRight
 from cod.model import CaptureView, Result, Right, SingleRight
 from cod.states import CaptureState, NodeState
-from cod.web.api.models import FULL, Body, ListPage, OwnName, Paged, ReplyOf
+from cod.web.api.models import FULL, Body, OwnName, Paged, ReplyOf
 from cod.web.api.routes import (
     ANYBODY,
     Call,
     Flow,
     Named,
     in_parts,
-    listed,
     named_route,
     owner,
+    paged,
     route,
     see,
     use,
@@ -85,10 +85,6 @@ class CaptureQuery(Paged):
     sort: Literal["node", "-node", "asked_at", "-asked_at"] = "node"
 
 
-class CaptureList(ListPage[CaptureReply]):
-    """A page of captures, sorted by their nodes' names."""
-
-
 def _wants(ask: Call[Named, CaptureWish]) -> Sequence[RequiredRight]:
     """Return the rights of members and owners of the node's group and of the group that gets the
     image, and of users with the single right capture there."""
@@ -124,7 +120,7 @@ CAPTURES = (
             node=attrgetter("node"),
             asked_at=attrgetter("asked_at"),
         ),
-        reply=listed(CaptureList, CaptureReply.of),
+        reply=paged(CaptureReply, "A page of captures, sorted by their nodes' names."),
         query=CaptureQuery,
     ),
     named_route(

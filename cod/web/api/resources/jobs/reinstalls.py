@@ -11,8 +11,8 @@ from cod.filters.language import LONGEST
 from cod.flows.scheduler import reinstalls
 from cod.flows.scheduler.reinstalls import ReinstalledNode
 from cod.states import NodeState
-from cod.web.api.models import Body, Items, ReplyOf, TemplateName
-from cod.web.api.routes import Shaped, named_route, see, use
+from cod.web.api.models import Body, ReplyOf, TemplateName
+from cod.web.api.routes import listed, named_route, see, use
 
 
 class ReinstallStart(Body):
@@ -52,15 +52,11 @@ class ReinstalledReply(ReplyOf[ReinstalledNode], whole=True):
     state: NodeState
 
 
-class ReinstallList(Items[ReinstalledReply]):
-    """Nodes of a vcluster that are installed anew, or wait for it."""
-
-
-def _listed(found: list[ReinstalledNode]) -> ReinstallList:
-    return ReinstallList(items=[ReinstalledReply.of(one) for one in found])
-
-
-_LIST = Shaped(ReinstallList, _listed)
+_LIST = listed(
+    ReinstalledReply,
+    "Nodes of a vcluster that are installed anew, or wait for it.",
+    "ReinstallList",
+)
 _PATH = "/vclusters/{name}/reinstall"
 
 REINSTALLS = (

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from cod import model
 from cod.flows.scheduler import vcluster_names
-from cod.web.api.models import Body, Items, Reply
+from cod.web.api.models import Body, Reply
 from cod.web.api.routes import label_route, listed, named_route, see, use
 
 
@@ -45,10 +45,6 @@ class NameReply(Reply):
         return cls.read_from(view.name, view)
 
 
-class NameList(Items[NameReply]):
-    """The names of a vcluster, in their order."""
-
-
 _PATH = "/vclusters/{name}/names/{label}"
 
 NAMES = (
@@ -57,7 +53,7 @@ NAMES = (
         see("vcluster"),
         "List the names (CNAME) of a vcluster",
         lambda a: partial(vcluster_names.every, vcluster=a.names.name, site=a.site),
-        reply=listed(NameList, NameReply.of),
+        reply=listed(NameReply, "The names of a vcluster, in their order."),
     ),
     label_route(
         f"GET {_PATH}",
@@ -89,6 +85,5 @@ NAMES = (
         lambda a: partial(
             vcluster_names.remove, vcluster=a.names.name, name=a.names.label, site=a.site, now=a.now
         ),
-        status=204,
     ),
 )

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from cod import model
 from cod.flows.nodes import switch_ports as flows
-from cod.web.api.models import Body, Items, ListPage, Paged, ReplyOf
-from cod.web.api.routes import ADMINS, in_parts, listed, named_route, route
+from cod.web.api.models import Body, Paged, ReplyOf
+from cod.web.api.routes import ADMINS, in_parts, listed, named_route, paged, route
 
 
 class PortQuery(Paged):
@@ -40,12 +40,7 @@ class PortReply(ReplyOf[model.SwitchPortView]):
     """A switch port that a NIC of a node is on, or was."""
 
 
-class NodePorts(Items[PortReply]):
-    """The switch ports of a node's NICs."""
-
-
-class PortList(ListPage[PortReply]):
-    """Switch ports."""
+_NODE_PORTS = listed(PortReply, "The switch ports of a node's NICs.", "NodePorts")
 
 
 class SwitchReply(ReplyOf[model.SwitchView]):
@@ -54,17 +49,13 @@ class SwitchReply(ReplyOf[model.SwitchView]):
     name: str
 
 
-class SwitchList(Items[SwitchReply]):
-    """Switches, as the site file has them."""
-
-
 SWITCHES = (
     route(
         "GET /switches",
         ADMINS,
         "List the site's switches",
         lambda a: partial(flows.switches, site=a.site),
-        reply=listed(SwitchList, SwitchReply.of),
+        reply=listed(SwitchReply, "Switches, as the site file has them."),
     ),
     named_route(
         "GET /switches/{name}",
@@ -94,7 +85,7 @@ SWITCHES = (
             node=lambda one: one.node or "",
             state=attrgetter("state"),
         ),
-        reply=listed(PortList, PortReply.of),
+        reply=paged(PortReply, "Switch ports."),
         query=PortQuery,
     ),
     named_route(
@@ -102,7 +93,7 @@ SWITCHES = (
         ADMINS,
         "List the switch ports of a node's NICs",
         lambda a: partial(flows.of_node, name=a.names.name),
-        reply=listed(NodePorts, PortReply.of),
+        reply=_NODE_PORTS,
     ),
     named_route(
         "PUT /nodes/{name}/port",
@@ -117,7 +108,7 @@ SWITCHES = (
             site=a.site,
             now=a.now,
         ),
-        reply=listed(NodePorts, PortReply.of),
+        reply=_NODE_PORTS,
         body=PortSet,
     ),
     named_route(
@@ -125,14 +116,13 @@ SWITCHES = (
         ADMINS,
         "Forget which switch ports a node is on",
         lambda a: partial(flows.forget, name=a.names.name),
-        status=204,
     ),
     named_route(
         "POST /nodes/{name}/port/retry",
         ADMINS,
         "Try to change a node's switch ports again",
         lambda a: partial(flows.retry, name=a.names.name, now=a.now),
-        reply=listed(NodePorts, PortReply.of),
+        reply=_NODE_PORTS,
         status=202,
     ),
 )
