@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from cod.cli.nouns import Noun
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import Show, fields_table, lists
+from cod.cli.record_fields import fields_table
 from cod.cli.server.image_sources import (
     DISKLESS,
     ImageArgument,
@@ -32,7 +33,6 @@ from cod.cli.show import (
     table_of,
     there_is,
     when,
-    with_dry_run,
     with_json,
     with_table,
 )
@@ -59,30 +59,10 @@ image.add_command(inspect)
 
 COLUMNS = ("name", "group", "state", "format", "size", "used", "stored", "created_at", "used_by")
 image_table = partial(fields_table, ImageView, columns=COLUMNS)
-
-
-@image.command("list")
-@lists(ImageView)
-def list_(ctx: click.Context, show: Show) -> None:
-    """List images.
-
-    Example:
-      cod image list
-    """
-    show(lambda: client(ctx).every("/images"), COLUMNS)
-
-
-@image.command()
-@name_argument
-@with_table
-def show(ctx: click.Context, name: str) -> None:
-    """Show an image.
-
-    Example:
-      cod image show debian --json
-      cod image show physics/debian
-    """
-    shown(client(ctx).get(path_of("images", name)), lambda v: image_table([v]))
+noun = Noun(image, "images", image_table, named=name_argument, place=path_of)
+noun.list("List images.", "cod image list")
+noun.show("Show an image.", "cod image show debian --json", "cod image show physics/debian")
+noun.delete("Delete an image that no template uses.", "cod image delete debian")
 
 
 @image.command()
@@ -304,17 +284,3 @@ def verify(ctx: click.Context, name: str) -> None:
     lines = [f"{name}: {value['chunks']} chunks, {sound}", *value["bad"]]
     print_result(value, "\n  ".join(lines))
     ctx.exit(0 if value["ok"] else 1)
-
-
-@image.command()
-@name_argument
-@with_json
-@with_dry_run
-def delete(ctx: click.Context, name: str) -> None:
-    """Delete an image that no template uses.
-
-    Example:
-      cod image delete debian
-    """
-    client(ctx).delete(path_of("images", name))
-    print_result({"name": name, "state": "deleted"}, f"{name}: deleted")

@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import click
 
 from cod.cli.local_files import text_of
+from cod.cli.nouns import Noun
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import Show, fields_table, lists
+from cod.cli.record_fields import fields_table
 from cod.cli.show import (
     client,
     for_programs,
@@ -40,17 +41,9 @@ def template() -> None:
 
 COLUMNS = ("name", "revision", "created_at", "retired_at", ("digest", lambda v: v["digest"][:16]))
 template_table = partial(fields_table, Template, columns=COLUMNS)
-
-
-@template.command("list")
-@lists(Template)
-def list_(ctx: click.Context, show: Show) -> None:
-    """List templates, newest revision of each.
-
-    Example:
-      cod template list
-    """
-    show(lambda: client(ctx).every("/templates"), COLUMNS)
+Noun(template, "templates", template_table).list(
+    "List templates, newest revision of each.", "cod template list"
+)
 
 
 @template.command()

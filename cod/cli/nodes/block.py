@@ -6,20 +6,19 @@ from typing import Any
 
 import click
 
+from cod.cli.nouns import Noun
 from cod.cli.show import (
     client,
     created,
     for_programs,
     if_missing_option,
     print_json,
-    print_result,
     print_rich,
     shown,
     table,
     table_of,
     with_dry_run,
     with_json,
-    with_table,
 )
 from cod.client import path
 
@@ -49,27 +48,10 @@ def block_table(values: list[Any]) -> Any:
     )
 
 
-@block.command("list")
-@with_table
-def list_(ctx: click.Context) -> None:
-    """List blocks with their nodes by type.
-
-    Example:
-      cod block list
-    """
-    shown(client(ctx).every("/blocks"), block_table)
-
-
-@block.command()
-@click.argument("name")
-@with_table
-def show(ctx: click.Context, name: str) -> None:
-    """Show a block; `cod node list --block NAME` lists its nodes.
-
-    Example:
-      cod block show rack1
-    """
-    shown(client(ctx).get(path("blocks", name)), lambda value: block_table([value]))
+noun = Noun(block, "blocks", block_table)
+noun.list("List blocks with their nodes by type.", "cod block list")
+noun.show("Show a block; `cod node list --block NAME` lists its nodes.", "cod block show rack1")
+noun.delete("Delete a block that has no nodes.", "cod block delete rack1")
 
 
 @block.command()
@@ -86,20 +68,6 @@ def create(ctx: click.Context, name: str, if_missing: bool) -> None:
         created(client(ctx), "blocks", name, {"name": name}, if_missing),
         lambda value: block_table([value]),
     )
-
-
-@block.command()
-@click.argument("name")
-@with_json
-@with_dry_run
-def delete(ctx: click.Context, name: str) -> None:
-    """Delete a block that has no nodes.
-
-    Example:
-      cod block delete rack1
-    """
-    client(ctx).delete(path("blocks", name))
-    print_result(None, f"{name}: deleted")
 
 
 def _change(ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...]) -> None:

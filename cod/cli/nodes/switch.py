@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.many import name_of
+from cod.cli.nouns import Noun
 from cod.cli.record_fields import Show, facts, fields_table, lists
 from cod.cli.show import client, print_result, shown, table, when, with_json
 from cod.client import path
@@ -51,18 +52,6 @@ def list_(ctx: click.Context, show: Show) -> None:
 @switch.command()
 @click.argument("name")
 @with_json
-def show(ctx: click.Context, name: str) -> None:
-    """Show a switch and what it says of itself.
-
-    Example:
-      cod switch show leaf-3
-    """
-    shown(client(ctx).get(path("switches", name)), _in_full)
-
-
-@switch.command()
-@click.argument("name")
-@with_json
 def check(ctx: click.Context, name: str) -> None:
     """Ask a switch whether it answers, and wait for that; exit code 1 when it does not.
 
@@ -86,6 +75,11 @@ def check(ctx: click.Context, name: str) -> None:
 
 def _in_full(value: Any) -> Any:
     return table(("", ""), facts(SwitchView, value))
+
+
+Noun(switch, "switches", partial(fields_table, SwitchView, columns=COLUMNS), _in_full).show(
+    "Show a switch and what it says of itself.", "cod switch show leaf-3"
+)
 
 
 @click.group()

@@ -8,14 +8,10 @@ from typing import Any
 
 import click
 
+from cod.cli.nouns import Noun
 from cod.cli.record_fields import (
-    Show,
-    body_of,
     facts,
     fields_table,
-    lists,
-    options_named,
-    set_options,
 )
 from cod.cli.show import (
     client,
@@ -24,8 +20,6 @@ from cod.cli.show import (
     print_json,
     print_result,
     print_table,
-    shown,
-    with_dry_run,
     with_json,
 )
 from cod.client import path
@@ -75,17 +69,14 @@ COLUMNS = (
     ("Hardware", lambda v: _hardware(v["facts"])),
 )
 type_table = partial(fields_table, TypeView, columns=COLUMNS)
-
-
-@type_.command("list")
-@lists(TypeView)
-def list_(ctx: click.Context, show: Show) -> None:
-    """List node types with their nodes by state.
-
-    Example:
-      cod type list
-    """
-    show(lambda: client(ctx).every("/types"), COLUMNS)
+noun = Noun(type_, "types", type_table)
+noun.list("List node types with their nodes by state.", "cod type list")
+noun.set(
+    TypeView,
+    "Change a node type's name, cost, power settings or watts.",
+    "cod type set type3 --name gpu-node --cost 10 --warm-low 0 --warm-high 2",
+)
+noun.delete("Delete a node type without nodes.", "cod type delete type7")
 
 
 @type_.command()
@@ -110,37 +101,6 @@ def show(ctx: click.Context, name: str) -> None:
         ("NODE", "STATE", "BLOCK", "VCLUSTER"),
         [(n["name"], node_word(n["state"]), n["block"], n["vcluster"]) for n in value["members"]],
     )
-
-
-@type_.command("set")
-@click.argument("name")
-@set_options(TypeView)
-@with_json
-@with_dry_run
-def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
-    """Change a node type's name, cost, power settings or watts.
-
-    Example:
-      cod type set type3 --name gpu-node --cost 10 --warm-low 0 --warm-high 2
-    """
-    body = body_of(TypeView, asked)
-    if not body:
-        raise click.UsageError(f"say what to set: {options_named(TypeView)}")
-    shown(client(ctx).patch(path("types", name), body), lambda value: type_table([value]))
-
-
-@type_.command()
-@click.argument("name")
-@with_json
-@with_dry_run
-def delete(ctx: click.Context, name: str) -> None:
-    """Delete a node type without nodes.
-
-    Example:
-      cod type delete type7
-    """
-    client(ctx).delete(path("types", name))
-    print_result(None, f"{name}: deleted")
 
 
 @type_.command()

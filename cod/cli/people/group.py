@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import click
 
 from cod.choices import DeliveryState
+from cod.cli.nouns import Noun
 from cod.cli.people.member import group as invite
-from cod.cli.record_fields import OrNone, Show, body_of, facts, lists, options_named, set_options
+from cod.cli.record_fields import OrNone, body_of, facts, fields_table, options_named, set_options
 from cod.cli.scheduler.shares import preview_table, share_table
 from cod.cli.show import (
     client,
@@ -38,30 +40,6 @@ def group() -> None:
     """
 
 
-@group.command("list")
-@lists(Group)
-def list_(ctx: click.Context, show: Show) -> None:
-    """List groups.
-
-    Example:
-      cod group list
-      cod group list -o wide --sort -priority
-    """
-    show(lambda: client(ctx).every("/groups"))
-
-
-@group.command()
-@click.argument("name")
-@with_json
-def show(ctx: click.Context, name: str) -> None:
-    """Show a group.
-
-    Example:
-      cod group show physics
-    """
-    shown(client(ctx).get(path("groups", name)), _one)
-
-
 @group.command()
 @click.argument("name")
 @set_options(Group, new=True)
@@ -82,6 +60,16 @@ def create(ctx: click.Context, /, name: str, if_missing: bool, **asked: Any) -> 
 
 def _one(value: Any) -> Any:
     return table(("", ""), facts(Group, value))
+
+
+noun = Noun(group, "groups", partial(fields_table, Group), _one)
+noun.list("List groups.", "cod group list", "cod group list -o wide --sort -priority")
+noun.show("Show a group.", "cod group show physics")
+noun.delete(
+    "Delete a group that has no running vclusters, images, templates or uploads. Its owners can"
+    " delete a group that a user created, from a day after that on.",
+    "cod group delete physics",
+)
 
 
 def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict[str, Any]:
@@ -222,21 +210,6 @@ def set_(
         shown(value, lambda one: share_table([one]))
     else:
         shown(client(ctx).patch(path("groups", name), body), _one)
-
-
-@group.command()
-@click.argument("name")
-@with_json
-@with_dry_run
-def delete(ctx: click.Context, name: str) -> None:
-    """Delete a group that has no running vclusters, images, templates or uploads. Its owners can
-    delete a group that a user created, from a day after that on.
-
-    Example:
-      cod group delete physics
-    """
-    client(ctx).delete(path("groups", name))
-    print_result({"name": name, "state": "deleted"}, f"{name}: deleted")
 
 
 @group.command("webhook-secret")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
+from cod.cli.nouns import Noun
 from cod.cli.people.links import print_link
 from cod.cli.people.member import site as invite
-from cod.cli.record_fields import Show, body_of, facts, lists, options_named, set_options
+from cod.cli.record_fields import Show, facts, fields_table, lists
 from cod.cli.show import (
     SPAN,
     client,
@@ -52,6 +54,16 @@ def _one(value: Any) -> Any:
     return table(("", ""), [*facts(User, value), ("Groups", groups)])
 
 
+noun = Noun(user, "users", partial(fields_table, User, columns=COLUMNS), _one)
+noun.show("Show a user and their groups.", "cod user show ann")
+noun.set(User, "Change a user.", "cod user set ann --no-admin")
+noun.delete(
+    "Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and"
+    " histories keep the name. To bar a person for a while, use `cod user disable`.",
+    "cod user delete ann",
+)
+
+
 @user.command("list")
 @click.option(
     "--search", metavar="TEXT", help="Only users with this text in their name or address."
@@ -64,18 +76,6 @@ def list_(ctx: click.Context, show: Show, search: str | None) -> None:
       cod user list --search example.org
     """
     show(lambda: client(ctx).every("/users", q=search), COLUMNS)
-
-
-@user.command()
-@click.argument("name")
-@with_json
-def show(ctx: click.Context, name: str) -> None:
-    """Show a user and their groups.
-
-    Example:
-      cod user show ann
-    """
-    shown(client(ctx).get(path("users", name)), _one)
 
 
 @user.command()
@@ -99,23 +99,6 @@ def add(ctx: click.Context, /, name: str, if_missing: bool, **fields: Any) -> No
         print_link(value)
     else:
         shown(value, _one)
-
-
-@user.command("set")
-@click.argument("name")
-@set_options(User)
-@with_json
-@with_dry_run
-def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
-    """Change a user.
-
-    Example:
-      cod user set ann --no-admin
-    """
-    body = body_of(User, asked)
-    if not body:
-        raise click.UsageError(f"say what to set: {options_named(User)}")
-    shown(client(ctx).patch(path("users", name), body), _one)
 
 
 def _synced(value: Any) -> Any:
@@ -175,21 +158,6 @@ def enable(ctx: click.Context, name: str) -> None:
       cod user enable ann
     """
     shown(client(ctx).patch(path("users", name), {"disabled": False}), _one)
-
-
-@user.command()
-@click.argument("name")
-@with_json
-@with_dry_run
-def delete(ctx: click.Context, name: str) -> None:
-    """Delete a user for good, with sessions, tokens, keys and roles in groups. The audit and
-    histories keep the name. To bar a person for a while, use `cod user disable`.
-
-    Example:
-      cod user delete ann
-    """
-    client(ctx).delete(path("users", name))
-    print_result({"name": name, "state": "deleted"}, f"{name}: deleted")
 
 
 @user.command("password-link")

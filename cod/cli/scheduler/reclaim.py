@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.cli.nouns import Noun, by_number
 from cod.cli.show import (
     ago,
     client,
@@ -62,6 +63,11 @@ def _chosen(name: str, promised: float | None) -> str:
     return f"{name} ({ago(promised) if promised > time.time() else 'any moment'})"
 
 
+Noun(reclaim, "reclaims", reclaim_table, named=by_number).show(
+    "Show a reclaim, and the nodes that were chosen for it.", "cod reclaim show 3"
+)
+
+
 @reclaim.command("list")
 @click.option("--vcluster", help="Only reclaims from this vcluster.")
 @click.option("--state", help="open, done or cancelled.")
@@ -86,18 +92,6 @@ def list_(
         reclaim_table,
         watch,
     )
-
-
-@reclaim.command()
-@number_argument
-@with_table
-def show(ctx: click.Context, number: int) -> None:
-    """Show a reclaim, and the nodes that were chosen for it.
-
-    Example:
-      cod reclaim show 3
-    """
-    shown(client(ctx).get(path("reclaims", number)), lambda v: reclaim_table([v]))
 
 
 @reclaim.command()

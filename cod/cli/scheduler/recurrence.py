@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
+from cod.cli.nouns import Noun
 from cod.cli.show import (
     client,
     confirm,
     print_result,
-    shown,
     table_of,
     watched,
     watching,
@@ -105,6 +105,12 @@ def series_in_full(value: Any) -> Any:
     return Group(series_table([value]), "", starts)
 
 
+Noun(series, "series", series_table, series_in_full).show(
+    "Show a series: which of its next clusters are reserved, and what became of the last ones.",
+    "cod series show course",
+)
+
+
 @series.command("list")
 @watching
 @with_table
@@ -116,18 +122,6 @@ def list_(ctx: click.Context, watch: bool) -> None:
     """
     api = client(ctx)
     watched(lambda: api.every("/series"), series_table, watch)
-
-
-@series.command()
-@click.argument("name")
-@with_json
-def show(ctx: click.Context, name: str) -> None:
-    """Show a series: which of its next clusters are reserved, and what became of the last ones.
-
-    Example:
-      cod series show course
-    """
-    shown(client(ctx).get(path("series", name)), series_in_full)
 
 
 @series.command()

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cod.cli.local_files import text_of
+from cod.cli.nouns import Noun, by_number
 from cod.cli.owner import owner
 from cod.cli.record_fields import Show, body_of, fields_table, lists, set_options
 from cod.cli.scheduler.plan import print_explanation, print_match
@@ -26,7 +27,6 @@ from cod.cli.show import (
     when,
     with_dry_run,
     with_json,
-    with_table,
 )
 from cod.client import path
 from cod.model.sharing.requests import AskedNodes
@@ -65,6 +65,9 @@ COLUMNS = (
     "reason",
 )
 request_table = partial(fields_table, RequestView, columns=COLUMNS)
+Noun(request, "requests", request_table, named=by_number).show(
+    "Show a request and why it waits.", "cod request show 12"
+)
 
 
 @request.command("list")
@@ -86,18 +89,6 @@ def list_(
     """
     api, named = client(ctx), machine_states(state, OTHER_WORDS)
     show(lambda: api.newest("/requests", limit, state=named, **only), COLUMNS)
-
-
-@request.command()
-@click.argument("number", type=click.IntRange(1))
-@with_table
-def show(ctx: click.Context, number: int) -> None:
-    """Show a request and why it waits.
-
-    Example:
-      cod request show 12
-    """
-    shown(client(ctx).get(path("requests", number)), lambda v: request_table([v]))
 
 
 @request.command()

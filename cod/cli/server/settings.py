@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cod.cli.nouns import Noun
 from cod.cli.show import client, shown, table_of, when, with_json, with_table
 from cod.client import path
 
@@ -48,6 +49,12 @@ def setting_in_full(one: Mapping[str, Any]) -> Any:
     return Group(settings_table([one]), *filter(None, sentences), changes)
 
 
+Noun(settings, "settings", settings_table, setting_in_full).show(
+    "Show a setting: what it means, whether it can be changed, and its changes.",
+    "cod settings show policy.inertia",
+)
+
+
 @settings.command("list")
 @click.option("--changed", is_flag=True, help="Only those that were changed.")
 @click.option("--open", "opened", is_flag=True, help="Only those that can be changed.")
@@ -65,18 +72,6 @@ def list_(ctx: click.Context, changed: bool, opened: bool) -> None:
         if not (changed and each["changed_at"] is None) and not (opened and each["fixed"])
     ]
     shown(wanted, settings_table)
-
-
-@settings.command()
-@click.argument("name")
-@with_json
-def show(ctx: click.Context, name: str) -> None:
-    """Show a setting: what it means, whether it can be changed, and its changes.
-
-    Example:
-      cod settings show policy.inertia
-    """
-    shown(client(ctx).get(path("settings", name)), setting_in_full)
 
 
 @settings.command("set")

@@ -7,8 +7,9 @@ from typing import Any, get_args
 
 import click
 
+from cod.cli.nouns import Noun
 from cod.cli.owner import group_option, owner
-from cod.cli.record_fields import Show, fields_table, lists
+from cod.cli.record_fields import fields_table
 from cod.cli.show import (
     SIZE,
     SPAN,
@@ -96,29 +97,9 @@ COLUMNS = (
     ("Mounted by", lambda v: ", ".join(_mounted(one) for one in v["attachments"])),
 )
 volume_table = partial(fields_table, VolumeView, columns=COLUMNS)
-
-
-@volume.command("list")
-@lists(VolumeView)
-def list_(ctx: click.Context, show: Show) -> None:
-    """List volumes.
-
-    Example:
-      cod volume list
-    """
-    show(lambda: client(ctx).every("/volumes"), COLUMNS)
-
-
-@volume.command()
-@name_argument
-@with_json
-def show(ctx: click.Context, name: str) -> None:
-    """Show a volume, where it is mounted, and its snapshots.
-
-    Example:
-      cod volume show physics/data
-    """
-    shown(client(ctx).get(path("volumes", name)), in_full)
+noun = Noun(volume, "volumes", volume_table, in_full, name_argument)
+noun.list("List volumes.", "cod volume list")
+noun.show("Show a volume, where it is mounted, and its snapshots.", "cod volume show physics/data")
 
 
 @volume.command()
