@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from cod.cli.record_fields import body_of, options_named, set_options
 from cod.cli.show import client, print_result, shown, with_dry_run, with_json, with_table
 from cod.client import path
 
+Values = list[Any]
 by_name = click.argument("name")
 by_number = click.argument("number", type=click.IntRange(1))
 
@@ -32,7 +33,7 @@ class Noun:
 
     commands: click.Group
     kind: str
-    table: Callable[[Sequence[Any]], Table]
+    table: Callable[[Values], Table]
     in_full: Callable[[Any], Any] | None = None
     named: Callable[[Any], Any] = by_name
     place: Callable[..., str] = path

@@ -63,7 +63,7 @@ WRONG = {
     ),
     "another thing's reply for a list": (
         LIST.replace("NodeReply", "VclusterReply"),
-        r"Listed\[NodeView\].*Listed\[VclusterView\]",
+        r"Listed\[NodeView\].*Sequence\[VclusterView\]",
     ),
     "another question's body": (
         WISH.replace("body=PowerWish", "body=OutOfService"),

@@ -424,30 +424,35 @@ def nothing(value: T) -> Flow[T]:
     return lambda tx: value
 
 
-def listed(item: MadeOf[T], about: str, name: str = "") -> Shaped[Sequence[T], Items[Any]]:
+def listed(
+    item: MadeOf[T], about: str, name: str = "", *, kind: Any = Items
+) -> Shaped[Sequence[T], Items[Any]]:
     """Return the reply for a list, whose items are replies of this kind.
 
     about  what the API's document says of the list
     name   of the list there; '': that of the items and 'List'
+    kind   `Items` or `ListPage`
     """
-    reply = _list_model(Items, getattr(item, "model", item), about, name)
-    return Shaped(reply, lambda values: reply(items=[item.of(each) for each in values]))
+    model: Any = getattr(item, "model", item)
+    reply = _list_model(kind, model, about, name)
+    more = [each for each in ("next", "total") if each in reply.model_fields]
+
+    def shape(values: Sequence[T]) -> Items[Any]:
+        part = {each: getattr(values, each, None) for each in more}
+        made: Items[Any] = reply(items=[item.of(each) for each in values], **part)
+        return made
+
+    return Shaped(reply, shape)
 
 
-def paged(item: MadeOf[T], about: str, name: str = "") -> Shaped[Listed[T], Items[Any]]:
+def paged(item: MadeOf[T], about: str, name: str = "") -> Shaped[Sequence[T], Items[Any]]:
     """Return the reply for a part of a list; see `listed`."""
-    reply = _list_model(ListPage, getattr(item, "model", item), about, name)
-    return Shaped(
-        reply,
-        lambda part: reply(
-            items=[item.of(each) for each in part], next=part.next, total=part.total
-        ),
-    )
+    return listed(item, about, name, kind=ListPage)
 
 
 @cache
-def _list_model(kind: Any, item: type[BaseModel], about: str, name: str) -> Any:
-    """Return the model of a list of items, `Items` or `ListPage`."""
+def _list_model(kind: Any, item: Any, about: str, name: str) -> Any:
+    """Return the model of a list of items."""
     name = name or item.__name__.removesuffix("Reply") + "List"
     return create_model(name, __base__=kind[item], __doc__=about)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -11,8 +11,8 @@ from cod.filters.language import LONGEST
 from cod.flows.scheduler import reinstalls
 from cod.flows.scheduler.reinstalls import ReinstalledNode
 from cod.states import NodeState
-from cod.web.api.models import Body, ReplyOf, TemplateName
-from cod.web.api.routes import listed, named_route, see, use
+from cod.web.api.models import Body, Items, ReplyOf, TemplateName
+from cod.web.api.routes import Shaped, listed, named_route, see, use
 
 
 class ReinstallStart(Body):
@@ -52,7 +52,7 @@ class ReinstalledReply(ReplyOf[ReinstalledNode], whole=True):
     state: NodeState
 
 
-_LIST = listed(
+_LIST: Shaped[list[ReinstalledNode], Items[Any]] = listed(
     ReinstalledReply,
     "Nodes of a vcluster that are installed anew, or wait for it.",
     "ReinstallList",
