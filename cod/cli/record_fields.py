@@ -14,8 +14,10 @@ from cod.cli.output import EVERYTHING, NARROW, WIDE, Column, Table
 from cod.cli.show import (
     MOMENT,
     SIZE,
+    SPAN,
+    SPAN_OR_ZERO,
+    WORD_LIST,
     Option,
-    Span,
     size,
     state_word,
     watched,
@@ -162,20 +164,6 @@ class OrNone(click.ParamType[Any]):
         return value if value == self._null else self._other.convert(value, param, ctx)
 
 
-class WordList(click.ParamType[Any]):
-    """Words with commas between, as a list."""
-
-    name = "words"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """'a,b' as ['a', 'b']."""
-        return (
-            value
-            if isinstance(value, list)
-            else [word.strip() for word in value.split(",") if word.strip()]
-        )
-
-
 def set_options(
     record: type, *, new: bool = False, without: Container[str] = ()
 ) -> Callable[[Option], Option]:
@@ -223,12 +211,12 @@ def _make_option(field: RecordField, new: bool) -> Callable[[Option], Option]:
 def _type(field: RecordField, new: bool) -> click.ParamType[Any]:
     kind: click.ParamType[Any] = click.STRING
     if field.several:
-        kind = WordList()
+        kind = WORD_LIST
     elif field.choices:
         clearing = [field.about.null] if field.clears and not new else []
         return click.Choice([*field.choices, *clearing])
     elif field.about.kind is FieldKind.SPAN:
-        kind = Span(zero=field.about.least == 0)
+        kind = SPAN_OR_ZERO if field.about.least == 0 else SPAN
     elif field.about.kind is FieldKind.SIZE:
         kind = SIZE
     elif field.about.kind is FieldKind.MOMENT:

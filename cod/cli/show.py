@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
@@ -545,144 +545,95 @@ def size(count: float | None) -> Cell:
     return Cell("-" if count is None else quantity.size(count), count)
 
 
-class Span(click.ParamType[float]):
-    """A length of time: '90', '45min', '8h', '3 days', '1d 12h' -> seconds."""
+# ---------------------------------------------------------------- values that people write
 
-    name = "time"
 
-    def __init__(self, *, zero: bool = False) -> None:
-        """Make the parameter type. `zero`: no time at all will do, too."""
-        self._zero = zero
+class Read(click.ParamType[R]):
+    """What `read` makes of a text; a ValueError that it raises says what the text should be."""
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return a length of time in seconds."""
-        if isinstance(value, float | int):
-            return float(value)
+    def __init__(self, name: str, read: Callable[[str], R]) -> None:
+        self.name, self._read = name, read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> R:
+        """Return what a text means, and a default that is no text as it is."""
+        if not isinstance(value, str):
+            default: R = value
+            return default
         try:
-            seconds = quantity.read_span(value)
+            return self._read(value)
         except ValueError as error:
             self.fail(f"{value!r} {error}", param, ctx)
-        if not (0 < seconds < 1e10 or (self._zero and not seconds)):
-            self.fail(f"{value!r} is no length of time that COD can keep", param, ctx)
-        return seconds
 
 
-class Moment(click.ParamType[float]):
-    """A time: '2026-12-01T08:00' in this computer's time zone, '2026-12-01T08:00Z' or '…+01:00' in
-    that one -> seconds since the epoch."""
-
-    name = "moment"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return a moment in seconds since the epoch."""
-        if isinstance(value, float | int):
-            return float(value)
-        try:
-            return datetime.fromisoformat(value).timestamp()
-        except (ValueError, OverflowError, OSError):
-            self.fail(
-                f"{value!r} should be a time such as 2026-12-01T08:00, or with a time zone as in "
-                "2026-12-01T08:00+01:00",
-                param,
-                ctx,
-            )
+def _span(text: str, *, zero: bool = False) -> float:
+    """Return seconds; `zero`: no time at all will do, too."""
+    seconds = quantity.read_span(text)
+    if not (0 < seconds < 1e10 or (zero and not seconds)):
+        raise ValueError("is no length of time that COD can keep")
+    return seconds
 
 
-class Past(Moment):
-    """A time that is over: as `Moment` reads it, or how long ago, such as '7d'."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return a moment in seconds since the epoch."""
-        try:
-            return time.time() - quantity.read_span(value)
-        except ValueError:
-            return super().convert(value, param, ctx)
+def _moment(text: str) -> float:
+    """Return seconds since the epoch of a time in this computer's time zone, or in its own."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            "should be a time such as 2026-12-01T08:00, or with a time zone as in"
+            " 2026-12-01T08:00+01:00"
+        ) from None
 
 
-class NodeKindParam(click.ParamType[dict[str, Any]]):
-    """COUNT[:TEMPLATE[:FILE]], nodes of one kind: a tuple of a request as the API has it."""
-
-    name = "COUNT[:TEMPLATE[:FILE]]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        """Convert `4:worker:gpu.xml`, an option's value, into {"count": 4, "template": "worker",
-        "attributes": CONTENT OF THE FILE}."""
-        count, template, file = (*str(value).split(":", 2), "", "")[:3]
-        if not (count.isascii() and count.isdigit() and int(count[:7])):
-            self.fail(
-                f"{value!r} should begin with a number of nodes: 4, 4:TEMPLATE or 4:TEMPLATE:FILE",
-                param,
-                ctx,
-            )
-        try:
-            attributes = text_of(Path(file)) if file else ""
-        except click.ClickException as error:
-            self.fail(error.message, param, ctx)
-        return {"count": int(count), "template": template, "attributes": attributes}
+def _past(text: str) -> float:
+    """Return seconds since the epoch of a time, or of how long ago it was, such as '7d'."""
+    try:
+        return time.time() - quantity.read_span(text)
+    except ValueError:
+        return _moment(text)
 
 
-class Prefix(click.ParamType[int]):
-    """A prefix length: '26' or '/26' -> 26."""
-
-    name = "bits"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of bits, 0 to 32."""
-        bits = str(value).removeprefix("/")
-        if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", bits):
-            self.fail(f"{value!r} should be a prefix length such as 26 or /26", param, ctx)
-        return int(bits)
+def _size(text: str) -> int:
+    count = quantity.read_size(text)
+    if count >= 2**62:
+        raise ValueError("is more than any disk has")
+    return count
 
 
-class MountParam(click.ParamType[dict[str, Any]]):
-    """VOLUME[:DIRECTORY[:ro]], a volume that a vcluster mounts, as the API has it."""
-
-    name = "VOLUME[:DIRECTORY[:ro]]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> dict[str, Any]:
-        """`--volume data:/in:ro` -> {"volume": "data", "mount": "/in", "read_only": True}."""
-        volume, mount, mode = (*str(value).split(":", 2), "", "")[:3]
-        if not volume or mode not in ("", "ro", "rw"):
-            self.fail(
-                f"{value!r} should be VOLUME, VOLUME:DIRECTORY or VOLUME:DIRECTORY:ro", param, ctx
-            )
-        return {"volume": volume, "mount": mount, "read_only": mode == "ro"}
+def _kind(text: str) -> dict[str, Any]:
+    """Return nodes of one kind, as the API has them: `4:worker:gpu.xml` as {"count": 4, "template":
+    "worker", "attributes": CONTENT OF THE FILE}."""
+    count, template, file = (*text.split(":", 2), "", "")[:3]
+    if not (count.isascii() and count.isdigit() and int(count[:7])):
+        raise ValueError("should begin with a number of nodes: 4, 4:TEMPLATE or 4:TEMPLATE:FILE")
+    try:
+        attributes = text_of(Path(file)) if file else ""
+    except click.ClickException as error:
+        raise click.BadParameter(error.message) from None
+    return {"count": int(count), "template": template, "attributes": attributes}
 
 
-MOUNT = MountParam()
-PREFIX = Prefix()
-SPAN = Span()
-MOMENT = Moment()
-PAST = Past()
-KIND = NodeKindParam()
+def _prefix(text: str) -> int:
+    bits = text.removeprefix("/")
+    if not re.fullmatch(r"[0-9]|[12][0-9]|3[0-2]", bits):
+        raise ValueError("should be a prefix length such as 26 or /26")
+    return int(bits)
 
 
-class Size(click.ParamType[int]):
-    """A number of bytes: '4096', '500M' (of 1024), '1.5TiB', '200 GB' -> bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number of bytes."""
-        if isinstance(value, int):
-            return value
-        try:
-            count = quantity.read_size(value)
-        except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
-        if count >= 2**62:
-            self.fail(f"{value!r} is more than any disk has", param, ctx)
-        return count
+def _mount(text: str) -> dict[str, Any]:
+    """Return a volume that a vcluster mounts, as the API has it: `data:/in:ro` as {"volume":
+    "data", "mount": "/in", "read_only": True}."""
+    volume, mount, mode = (*text.split(":", 2), "", "")[:3]
+    if not volume or mode not in ("", "ro", "rw"):
+        raise ValueError("should be VOLUME, VOLUME:DIRECTORY or VOLUME:DIRECTORY:ro")
+    return {"volume": volume, "mount": mount, "read_only": mode == "ro"}
 
 
-SIZE = Size()
+SPAN = Read("time", _span)
+SPAN_OR_ZERO = Read("time", partial(_span, zero=True))
+MOMENT = Read("moment", _moment)
+PAST = Read("moment", _past)
+SIZE = Read("size", _size)
+WORD_LIST = Read("words", lambda text: [word.strip() for word in text.split(",") if word.strip()])
+KIND = Read("COUNT[:TEMPLATE[:FILE]]", _kind)
+PREFIX = Read("bits", _prefix)
+MOUNT = Read("VOLUME[:DIRECTORY[:ro]]", _mount)

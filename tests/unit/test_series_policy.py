@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cod.cli.scheduler.recurrence import DayNames, this_zone
+from cod.cli.scheduler.recurrence import DAY_NAMES, this_zone
 from cod.model import Refused, Series
 from cod.policy.reservations import series as policy
 
@@ -87,9 +87,9 @@ def test_a_time_zone_that_is_none_is_refused(name: str) -> None:
 
 
 def test_the_command_line_reads_days_and_knows_its_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert DayNames()("weekly") == []
-    assert DayNames()("mon,wed") == ["mon", "wed"]
+    assert DAY_NAMES("weekly") == []
+    assert DAY_NAMES("mon,wed") == ["mon", "wed"]
     with pytest.raises(Exception, match="days of the week"):
-        DayNames()("monthly")
+        DAY_NAMES("monthly")
     monkeypatch.setenv("TZ", "Europe/Berlin")
     assert this_zone() == "Europe/Berlin"

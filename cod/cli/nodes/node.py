@@ -27,7 +27,6 @@ from cod.cli.nodes.many import (
 from cod.cli.nodes.trace import trace
 from cod.cli.record_fields import (
     Show,
-    WordList,
     body_of,
     facts,
     fields_table,
@@ -36,7 +35,8 @@ from cod.cli.record_fields import (
     set_options,
 )
 from cod.cli.show import (
-    Moment,
+    MOMENT,
+    WORD_LIST,
     ago,
     client,
     for_programs,
@@ -324,7 +324,7 @@ def power(acting: Acting, desired: str) -> None:
 @node.command()
 @click.option("--reason", required=True, help="Reason, shown with the node.")
 @click.option(
-    "--until", type=Moment(), help="When they return by themselves. Left out: when restored."
+    "--until", type=MOMENT, help="When they return by themselves. Left out: when restored."
 )
 @acts
 def quarantine(acting: Acting, reason: str, until: float | None) -> None:
@@ -422,7 +422,7 @@ def rename(acting: Acting, to: str) -> None:
 
 
 @node.command()
-@click.argument("tags", type=WordList())
+@click.argument("tags", type=WORD_LIST)
 @click.option("--remove", is_flag=True, help="Take these tags away.")
 @acts
 def tag(acting: Acting, tags: list[str], remove: bool) -> None:

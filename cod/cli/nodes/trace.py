@@ -13,7 +13,7 @@ import click
 
 from cod.cli.nodes.many import ChosenNodes, names_of, takes_nodes
 from cod.cli.show import (
-    Past,
+    PAST,
     client,
     for_programs,
     node_word,
@@ -47,7 +47,7 @@ Moves = Sequence[Mapping[str, Any]]
 @takes_nodes
 @click.option(
     "--since",
-    type=Past(),
+    type=PAST,
     default="1d",
     show_default=True,
     help="Only ways that ended since then: a time, or how long ago.",

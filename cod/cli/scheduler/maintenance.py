@@ -9,7 +9,7 @@ import click
 
 from cod.cli.nodes.many import ChosenNodes, chosen, where_option
 from cod.cli.show import (
-    Moment,
+    MOMENT,
     client,
     confirm,
     print_result,
@@ -43,7 +43,7 @@ def _window_options(command: Any) -> Any:
         click.option("--reason", required=True, help="Shown to owners, and at the nodes."),
         click.option(
             "--until",
-            type=Moment(),
+            type=MOMENT,
             help="When nodes come back. Left out: when it is ended by hand.",
         ),
         click.option("--site", "whole", is_flag=True, help="All nodes of the site."),
@@ -137,7 +137,7 @@ def show(ctx: click.Context, id: int) -> None:
 
 
 @maintenance.command()
-@click.option("--from", "begins", type=Moment(), required=True, help="Nodes still held are taken.")
+@click.option("--from", "begins", type=MOMENT, required=True, help="Nodes still held are taken.")
 @_window_options
 def plan(ctx: click.Context, **asked: Any) -> None:
     """Plan maintenance of nodes, blocks, or the site. Leases begin on them only if they end before.
@@ -152,7 +152,7 @@ def plan(ctx: click.Context, **asked: Any) -> None:
 
 
 @maintenance.command()
-@click.option("--by", "begins", type=Moment(), help="Nodes still held then are taken.")
+@click.option("--by", "begins", type=MOMENT, help="Nodes still held then are taken.")
 @_window_options
 def drain(ctx: click.Context, **asked: Any) -> None:
     """Drain nodes or racks: they are given to nobody, and go out of service as they come free.
@@ -205,8 +205,8 @@ def _checked(one: Any) -> Any:
 
 @maintenance.command("set")
 @click.argument("id", type=int)
-@click.option("--from", "begins_at", type=Moment(), help="Not once it has begun.")
-@click.option("--until", "ends_at", type=Moment(), help="When nodes come back.")
+@click.option("--from", "begins_at", type=MOMENT, help="Not once it has begun.")
+@click.option("--until", "ends_at", type=MOMENT, help="When nodes come back.")
 @click.option("--reason", help="Shown to owners, and at the nodes.")
 @with_json
 @with_dry_run

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cod.cli.show import (
-    Span,
+    SPAN_OR_ZERO,
     client,
     newest_option,
     shown,
@@ -29,7 +29,7 @@ from cod.client import path
 @click.argument("nodes", type=click.IntRange(1))
 @click.option(
     "--within",
-    type=Span(zero=True),
+    type=SPAN_OR_ZERO,
     help=(
         "Time after which nodes still held are taken, such as 6h; "
         "0: at once. [default: the grace of its group]"

@@ -11,6 +11,7 @@ import click
 
 from cod.cli.nouns import Noun
 from cod.cli.show import (
+    Read,
     client,
     confirm,
     print_result,
@@ -27,30 +28,18 @@ from cod.client import path
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 MOST = 1000
-__all__ = ["MOST", "DayNames", "series", "series_in_full", "this_zone"]
+__all__ = ["DAY_NAMES", "MOST", "series", "series_in_full", "this_zone"]
 
 
-class DayNames(click.ParamType[list[str]]):
-    """DayNames of the week: 'daily', 'weekly' (the first start's day), or 'mon,wed'."""
+def _days(text: str) -> list[str]:
+    """Return days of the week: of 'daily', 'weekly' (the first start's day), or 'mon,wed'."""
+    days = {"daily": list(DAYS), "weekly": []}.get(text, text.split(","))
+    if not set(days) <= set(DAYS):
+        raise ValueError("is not daily, weekly, or days of the week such as mon,wed")
+    return days
 
-    name = "days"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> list[str]:
-        """Return the days' names."""
-        if isinstance(value, list):
-            return value
-        days = {"daily": list(DAYS), "weekly": []}.get(value)
-        if days is None:
-            days = value.split(",")
-            if not set(days) <= set(DAYS):
-                self.fail(
-                    f"{value!r} is not daily, weekly, or days of the week such as mon,wed",
-                    param,
-                    ctx,
-                )
-        return days
+DAY_NAMES = Read("days", _days)
 
 
 def this_zone() -> str:

@@ -15,7 +15,7 @@ from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import Show, body_of, facts, fields_table, lists, set_options
 from cod.cli.scheduler.move import move, moves
 from cod.cli.scheduler.nis import nis
-from cod.cli.scheduler.recurrence import MOST, DayNames, series_in_full, this_zone
+from cod.cli.scheduler.recurrence import DAY_NAMES, MOST, series_in_full, this_zone
 from cod.cli.scheduler.reinstall import reinstall, reinstalls
 from cod.cli.show import (
     KIND,
@@ -206,7 +206,7 @@ def known_hosts(ctx: click.Context, name: str) -> None:
 )
 @click.option(
     "--repeat",
-    type=DayNames(),
+    type=DAY_NAMES,
     metavar="DAYS",
     help=(
         "With --from: make a series, with a cluster NAME-2026-12-07 and so on for each day: "
