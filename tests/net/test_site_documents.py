@@ -335,7 +335,7 @@ def test_the_dry_run_changes_nothing(there: Served, tmp_path: Path) -> None:
 
 
 WEB = '<template name="web"><image target="disk" name="debian"/></template>'
-PUTS = [
+PUTS: list[tuple[str, dict[str, Any], str]] = [
     ("/groups/physics", {"priority": 5, "webhook": HOOK}, "priority"),
     ("/shares/physics", {"guarantee": 1}, "guarantee"),
     ("/types/large", {"cost": 2}, "cost"),

@@ -227,7 +227,7 @@ def _plain(kind: type) -> tuple[tuple[str, Callable[[Any], str], Callable[[str],
 def _written(tag: str, record: Any) -> ET.Element:
     """Return the element with the record's plain fields as attributes."""
     element = _element(tag, getattr(record, "reason", "")[:SENTENCE])
-    for name, write, _, left_out in _plain(type(record)):
+    for name, write, _, left_out in _plain(record.__class__):
         value = getattr(record, name)
         if value or not left_out:
             element.set(name, write(value))

@@ -514,7 +514,7 @@ def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) 
     return Result(_Put(value, step is not None), tuple(effects))
 
 
-def _put_route(path: str, kind: DocumentKind) -> Route:
+def _put_route(path: str, kind: DocumentKind) -> Route[Any, Any, Any, Any]:
     shown, _, _ = _ACTS.find("GET", path)
     assert shown is not None
     assert shown.shape is not None
@@ -565,7 +565,7 @@ def _document(kind: DocumentKind, name: str, fields: Values) -> DocumentReply:
     )
 
 
-DOCUMENTS = (
+DOCUMENTS: tuple[Route[Any, Any, Any, Any], ...] = (
     route(
         "GET /documents",
         ADMINS,
