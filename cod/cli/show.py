@@ -548,8 +548,8 @@ def size(count: float | None) -> Cell:
 # ---------------------------------------------------------------- values that people write
 
 
-class Read(click.ParamType[R]):
-    """What `read` makes of a text; a ValueError that it raises says what the text should be."""
+class TextParam(click.ParamType[R]):
+    """A text of which `read` makes a value; its ValueError says what the text should be."""
 
     def __init__(self, name: str, read: Callable[[str], R]) -> None:
         self.name, self._read = name, read
@@ -628,12 +628,14 @@ def _mount(text: str) -> dict[str, Any]:
     return {"volume": volume, "mount": mount, "read_only": mode == "ro"}
 
 
-SPAN = Read("time", _span)
-SPAN_OR_ZERO = Read("time", partial(_span, zero=True))
-MOMENT = Read("moment", _moment)
-PAST = Read("moment", _past)
-SIZE = Read("size", _size)
-WORD_LIST = Read("words", lambda text: [word.strip() for word in text.split(",") if word.strip()])
-KIND = Read("COUNT[:TEMPLATE[:FILE]]", _kind)
-PREFIX = Read("bits", _prefix)
-MOUNT = Read("VOLUME[:DIRECTORY[:ro]]", _mount)
+SPAN = TextParam("time", _span)
+SPAN_OR_ZERO = TextParam("time", partial(_span, zero=True))
+MOMENT = TextParam("moment", _moment)
+PAST = TextParam("moment", _past)
+SIZE = TextParam("size", _size)
+WORD_LIST = TextParam(
+    "words", lambda text: [word.strip() for word in text.split(",") if word.strip()]
+)
+KIND = TextParam("COUNT[:TEMPLATE[:FILE]]", _kind)
+PREFIX = TextParam("bits", _prefix)
+MOUNT = TextParam("VOLUME[:DIRECTORY[:ro]]", _mount)

@@ -366,6 +366,8 @@ def test_a_put_makes_a_thing_or_changes_it_and_a_second_one_writes_nothing(
         assert {name for name in kept if kept[name] != rows[name]} == set(), path
     assert {one["name"]: one["block"] for one in there.local.items("/nodes")}["n2"] == "rack1"
     there.local.call("PUT", "/blocks/rack1", {"nodes": ["n3"]})
+    with pytest.raises(ApiError, match="nodes"):
+        there.local.call("PUT", "/blocks/rack1", {"nodes": None})
     assert {one["name"]: one["block"] for one in there.local.items("/nodes")} == {
         "n1": None,
         "n2": None,

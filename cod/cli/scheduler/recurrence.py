@@ -11,7 +11,7 @@ import click
 
 from cod.cli.nouns import Noun
 from cod.cli.show import (
-    Read,
+    TextParam,
     client,
     confirm,
     print_result,
@@ -39,7 +39,7 @@ def _days(text: str) -> list[str]:
     return days
 
 
-DAY_NAMES = Read("days", _days)
+DAY_NAMES = TextParam("days", _days)
 
 
 def this_zone() -> str:

@@ -46,7 +46,7 @@ class MemberFields(Body):
 class BlockFields(Body):
     """All nodes of a block."""
 
-    nodes: list[DnsLabel] | None = Field(default=None, max_length=MOST_NODES)
+    nodes: list[DnsLabel] = Field(default=[], max_length=MOST_NODES)
 
     @field_validator("nodes", mode="before")
     @classmethod
