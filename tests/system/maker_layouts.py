@@ -39,7 +39,9 @@ ROOT = 1536  # MiB
 MODULES = ("part_gpt", "xfs", "btrfs", "ext2", "lvm", "search_fs_uuid")
 # What only costs an emulated processor time, and shows nothing of a layout, is left out.
 QUICK = "mitigations=off audit=0 modprobe.blacklist=powernow_k8,acpi_cpufreq,kvm_amd,pcspkr,psmouse"
-WAIT = "x-systemd.device-timeout=900"  # 90 s are short for an emulated machine under load
+# 90 s are short for an emulated machine under load, for devices and for mounts
+WAIT = "x-systemd.device-timeout=900"
+PATIENT = "systemd.default_timeout_start_sec=900"
 MASKED = (
     *("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer"),
     *("e2scrub_reap.service", "fstrim.timer", "logrotate.timer", "systemd-pstore.service"),
@@ -160,7 +162,7 @@ def _make(layout: str, tree: Path, scratch: Path, path: Path) -> None:
 
     root = where["/"]
     device = f"/dev/{VOLUME_GROUP}/root" if root.kind == "lvm" else f"UUID={ids[root.number]}"
-    words = f"root={device} ro {debian.CONSOLES} {QUICK}"
+    words = f"root={device} ro {debian.CONSOLES} {QUICK} {PATIENT}"
     if root.kind == "lvm":
         words += f" rd.lvm.lv={VOLUME_GROUP}/root"
     if root.kind == "btrfs":

@@ -26,8 +26,8 @@ from tests.system.test_debian import logs_in, tries
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(6 * 3600)]
 
 DISK = 3 << 30
-# A machine is given up that has used its processors for so many seconds and given no sign of
-# life; or that gives none for so long, because it is off or waits for what never comes.
+# A machine is given up that has used its processors for so many seconds and given no sign of life;
+# or that gives none for so long, because it is off or waits for what never comes.
 QUIET, STILL = 600.0, 3600.0
 # A starved machine is silent for longer than the usual three times five seconds.
 TABLES = f"""
