@@ -190,7 +190,7 @@ def test_another_dhcp_server_is_gone_when_it_gave_no_address_for_an_hour(served:
 
 def test_the_metrics_count_faults_by_kind_and_are_zero_without(served: Served) -> None:
     def gauges() -> dict[str, dict[str, float]]:
-        text = metrics.text(([], [], served.tx(faults.gauges, NOW), ({}, {}))).decode()
+        text = metrics.text(metrics.MetricsRows(faults=served.tx(faults.gauges, NOW))).decode()
         return {
             family.name: {one.labels["kind"]: one.value for one in family.samples}
             for family in text_string_to_metric_families(text)

@@ -110,7 +110,7 @@ def test_the_calendar_has_it_for_those_who_may_see_it(told: Served) -> None:
 
 
 def test_the_metrics_say_how_right_it_was(told: Served) -> None:
-    text = metrics.text(([], [], [], told.tx(starts.gauges, NOW))).decode()
+    text = metrics.text(metrics.MetricsRows(starts=told.tx(starts.gauges, NOW))).decode()
     found = {
         (one.name, *one.labels.values()): one.value
         for family in text_string_to_metric_families(text)

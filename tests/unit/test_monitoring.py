@@ -32,10 +32,10 @@ def labels_by_metric() -> dict[str, set[str]]:
     for name in SERVERS:
         importlib.import_module(f"cod.net.{name}")
     counted = [
-        metrics.Counts([]),
-        metrics.Energy([]),
-        metrics.Faults([]),
-        metrics.Starts(({}, {})),
+        metrics.CountsCollector([]),
+        metrics.EnergyCollector([]),
+        metrics.FaultsCollector([]),
+        metrics.StartsCollector(({}, {})),
     ]
     found = {
         family.name + ("_total" if family.type == "counter" else ""): set(
@@ -109,3 +109,10 @@ def test_panels_do_not_lie_over_each_other() -> None:
         assert not cells & taken
         assert max(x for x, _ in cells) < 24
         taken |= cells
+
+
+def test_a_value_that_no_metric_shows_is_an_error() -> None:
+    with pytest.raises(KeyError, match="unheard"):
+        metrics.text(metrics.MetricsRows(counts=[("unheard", "open", 1)]))
+    with pytest.raises(ValueError, match="unheard"):
+        metrics.text(metrics.MetricsRows(energy=[("unheard", "t1", 1.0)]))

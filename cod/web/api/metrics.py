@@ -9,8 +9,8 @@ Without it only the database's counts are shown.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -78,7 +78,7 @@ class Mirror:
             self._carried[what] = count
 
 
-class Energy(Collector):
+class EnergyCollector(Collector):
     """Metrics of the energy that nodes use, and of the reserve, made of
     `flows.nodes.energy.gauges`."""
 
@@ -106,28 +106,31 @@ class Energy(Collector):
                 by_group[what].add_metric([label or "(reserve)"], value)
             elif what == "watts":
                 watts.add_metric([label], value)
-            else:
+            elif what in ("warm", "cold", "waking"):
                 reserve.add_metric([label, what], value)
+            else:
+                raise ValueError(f"no metric shows {what!r}")
         return iter((used, saved, emitted, watts, reserve))
 
 
-class Counts(Collector):
-    """Gauges made of `flows.views.counts`."""
+class CountsCollector(Collector):
+    """Gauges made of `flows.views.counts`: numbers of rows, and bytes per second."""
 
     def __init__(self, counts: Iterable[tuple[str, str, int]]) -> None:
         self._counts = list(counts)
 
     def collect(self) -> Iterator[Any]:
         """Yield the metrics, for the registry."""
-        for thing, (label, about) in ABOUT.items():
-            family = GaugeMetricFamily(f"cod_{thing}", about, labels=[label])
-            for each, value, count in self._counts:
-                if each == thing:
-                    family.add_metric([value], count)
-            yield family
+        families = {
+            thing: GaugeMetricFamily(f"cod_{thing}", about, labels=[label])
+            for thing, (label, about) in ABOUT.items()
+        }
+        for thing, value, count in self._counts:
+            families[thing].add_metric([value], count)
+        return iter(families.values())
 
 
-class Faults(Collector):
+class FaultsCollector(Collector):
     """Faults outside that last, made of `flows.nodes.faults.gauges`."""
 
     def __init__(self, gauges: Iterable[tuple[str, int, int, float]]) -> None:
@@ -147,7 +150,7 @@ class Faults(Collector):
         return iter(families)
 
 
-class Starts(Collector):
+class StartsCollector(Collector):
     """Metrics of the error of requests' expected starts, made of
     `flows.scheduler.starts.gauges`."""
 
@@ -173,34 +176,34 @@ class Starts(Collector):
         return iter((errors, counts))
 
 
-Seen = tuple[
-    list[tuple[str, str, int]],
-    list[tuple[str, str, float]],
-    list[tuple[str, int, int, float]],
-    tuple[dict[str, float], dict[str, int]],
-]
+class MetricsRows(NamedTuple):
+    """What the database says for the metrics, each as the flow of its collector returns it."""
+
+    counts: Sequence[tuple[str, str, int]] = ()
+    energy: Sequence[tuple[str, str, float]] = ()
+    faults: Sequence[tuple[str, int, int, float]] = ()
+    starts: tuple[Mapping[str, float], Mapping[str, int]] = ({}, {})
 
 
-def text(seen: Seen) -> bytes:
+def text(rows: MetricsRows) -> bytes:
     """Return everything, in Prometheus's text format."""
-    counts, gauges, outside, started = seen
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    registry.register(Counts(counts))
-    registry.register(Energy(gauges))
-    registry.register(Faults(outside))
-    registry.register(Starts(started))
+    registry.register(CountsCollector(rows.counts))
+    registry.register(EnergyCollector(rows.energy))
+    registry.register(FaultsCollector(rows.faults))
+    registry.register(StartsCollector(rows.starts))
     return generate_latest(registry)
 
 
 def page(pool: Pool, site: SiteRef, clock: Callable[[], float]) -> Deferred[bytes]:
     """Return `text` with what the database says now."""
-    return pool.read(_seen, site.current, clock()).addCallback(text)
+    return pool.read(_rows, site.current, clock()).addCallback(text)
 
 
-def _seen(tx: Tx, site: Site, now: float) -> Seen:
-    return (
+def _rows(tx: Tx, site: Site, now: float) -> MetricsRows:
+    return MetricsRows(
         views.counts(tx),
         energy.gauges(tx, site.energy, now),
         faults.gauges(tx, now),
