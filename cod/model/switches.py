@@ -12,7 +12,7 @@ from cod.choices import SwitchDriverKind
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.keys import LABEL, AbsolutePath, Positive, Read, SiteTable, key_about, site_key
 
-PLATFORMS = (
+SWITCH_PLATFORMS = (
     "arista_eos",
     "aruba_aoscx",
     "aruba_osswitch",
@@ -62,7 +62,7 @@ class Switch(SiteTable):
         )
     )
     platform: Annotated[str, About("Platform", level=FieldLevel.DETAIL)] = site_key(
-        "", "netmiko: " + ", ".join(PLATFORMS)
+        "", "netmiko: " + ", ".join(SWITCH_PLATFORMS)
     )
     provisioning_vlan: Annotated[
         int, About("Provisioning VLAN", FieldKind.NUMBER, level=FieldLevel.WIDE)

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import AfterValidator
 
 from cod.model import (
-    PLATFORMS,
+    SWITCH_PLATFORMS,
     Energy,
     FileServer,
     Isolation,
@@ -108,8 +108,8 @@ def switch(table: Switch) -> Iterator[str]:
     """Yield what of the table does not go together."""
     if (table.driver == "netmiko") != bool(table.platform):
         yield "platform should be set for the driver netmiko, and for it alone"
-    if table.platform and table.platform not in PLATFORMS:
-        yield f"platform should be one of {', '.join(PLATFORMS)}, not {table.platform!r}"
+    if table.platform and table.platform not in SWITCH_PLATFORMS:
+        yield f"platform should be one of {', '.join(SWITCH_PLATFORMS)}, not {table.platform!r}"
     if table.driver != "ovs" and table.account is None:
         yield f"account should be set: the driver {table.driver} signs in"
     if table.address.startswith("ssl:") and not (table.ca_file and table.certificate and table.key):

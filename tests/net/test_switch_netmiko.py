@@ -14,7 +14,7 @@ from typing import Any
 import paramiko
 import pytest
 
-from cod.model import Switch
+from cod.model import SWITCH_PLATFORMS, Switch
 from cod.power.driver import SignIn
 from cod.switches.cli import NetmikoDriver, access_vlan, host_and_port, in_words
 from cod.switches.driver import SwitchError, SwitchTarget
@@ -290,6 +290,10 @@ def test_trunks_are_told(platform: str, shown: str) -> None:
     found = access_vlan(PLATFORMS[platform], "p", shown)
     assert isinstance(found, SwitchError)
     assert "is a trunk" in found.sentence
+
+
+def test_each_platform_of_the_site_file_has_its_lines() -> None:
+    assert set(PLATFORMS) == set(SWITCH_PLATFORMS)
 
 
 def test_addresses() -> None:
