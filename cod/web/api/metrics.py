@@ -177,7 +177,7 @@ class StartsCollector(Collector):
 
 
 class MetricsRows(NamedTuple):
-    """What the database says for the metrics, each as the flow of its collector returns it."""
+    """Values of the database for the metrics, each as the flow of its collector returns it."""
 
     counts: Sequence[tuple[str, str, int]] = ()
     energy: Sequence[tuple[str, str, float]] = ()
