@@ -3,8 +3,8 @@ it may have under way at once. The site's own group is its administrators', and 
 
 from __future__ import annotations
 
-from cod.model import ImageRules, Refused
-from cod.policy.image_uploads import check_quota
+from cod.model import ImageRules
+from cod.policy.image_uploads import check_open, check_quota
 from cod.store.engine import Tx
 from cod.store.images import uploads
 from cod.store.nodes import captures
@@ -37,7 +37,7 @@ def check_upload(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
     if group_id is not None:
         name = groups.get(tx, group_id).name
         open_uploads = len(uploads.every(tx, frozenset({group_id})))
-        _check(open_uploads, rules.open_uploads, "open uploads", name)
+        check_open(open_uploads, rules.open_uploads, "open uploads", name)
 
 
 def check_capture(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
@@ -48,13 +48,6 @@ def check_capture(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
             for _, capture in captures.every(tx, frozenset({group_id}))
             if capture.state in captures.OPEN
         ]
-        _check(
+        check_open(
             len(waiting), rules.open_captures, "captures under way", groups.get(tx, group_id).name
-        )
-
-
-def _check(present: int, most: int, what: str, group: str) -> None:
-    if most and present >= most:
-        raise Refused(
-            "slow_down", f"group {group} has {present} {what}, and may have {most}: end some first"
         )

@@ -49,6 +49,15 @@ def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
         )
 
 
+def check_open(present: int, most: int, what: str, group: str) -> None:
+    """Raise `Refused` where the group has `most` of what it may have under way at once; 0: any
+    number. `what`: its noun, such as 'open uploads'."""
+    if most and present >= most:
+        raise Refused(
+            "slow_down", f"group {group} has {present} {what}, and may have {most}: end some first"
+        )
+
+
 def believed(offset: int, boot: str, here: str, length: int) -> int:
     """Return the bytes of an upload's file that are what was sent.
 
