@@ -119,6 +119,7 @@ class Node:
     power_wanted: Undescribed[str | None]
     power_seq: Undescribed[int]
     boot_served_at: Undescribed[float | None]
+    # of the tuple of its request that it was granted for; its place in a rack is `rack_position`
     position: Undescribed[int | None] = None
     progress_phase: Undescribed[str] = ""
     progress_source: Undescribed[str] = ""

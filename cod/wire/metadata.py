@@ -124,6 +124,8 @@ def _ec2(metadata: Metadata) -> Tree:
 
 
 def _meta_data(metadata: Metadata) -> Tree:
+    """Return EC2's tree of the node. What COD alone knows is added to `_everything`, and to a tree
+    of another's format only where that format has a name for it."""
     m = metadata
     nic = _without(
         {
@@ -208,6 +210,7 @@ def _seconds(at: float | None) -> str:
 
 
 def _everything(metadata: Metadata, peers: Sequence[PeerNode]) -> Mapping[str, object]:
+    """Return the document `cod.json`, which has all of the record."""
     m = metadata
     return {
         "version": 1,

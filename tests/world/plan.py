@@ -41,6 +41,8 @@ class Plan:
     poll: float = 2.0  # seconds between looks of what looks twice a second: a wake-up comes between
 
 
+# An entry more changes what every seed means. Acts that are added later have a table of their own,
+# drawn after those that are there (`plan`): so each seed's other acts stay as they are.
 WEIGHTS = {
     "create": 10,
     "resize": 6,

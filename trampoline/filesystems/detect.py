@@ -12,7 +12,9 @@ from trampoline.filesystems.content import Content, Read
 _PAGE = 4096
 _SWAP = (b"SWAPSPACE2", b"SWAP-SPACE")
 _SUSPENDED = (b"S1SUSPEND\0", b"S2SUSPEND\0", b"ULSUSPEND\0", b"LINHIB0001")
-_NAMES = (
+# kinds whose used ranges no reader here tells, by a magic and where it lies; a kind that has a UUID
+# or a label is in `names`, too, with where these lie
+_KINDS = (
     ("xfs", 0, b"XFSB"),
     ("ntfs", 3, b"NTFS    "),
     ("btrfs", 0x10040, b"_BHRfS_M"),
@@ -29,7 +31,7 @@ def look(read: Read, size: int) -> Content:
         found = reader(read, size)
         if found is not None:
             return found
-    kind = next((name for name, at, magic in _NAMES if read(len(magic), at) == magic), "")
+    kind = next((name for name, at, magic in _KINDS if read(len(magic), at) == magic), "")
     label = read(32, 0x8028).decode("ascii", "replace").strip().upper() if kind == "iso9660" else ""
     return Content(kind, label=label)
 

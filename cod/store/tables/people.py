@@ -15,6 +15,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from cod.choices import NoticeFormat
 from cod.store.tables.base import Document, Exact, Id, Name, Time, defaulted, not_null, table
 
 users = table(
@@ -94,7 +95,7 @@ groups = table(
         "webhook_format",
         String(16),
         "json",
-        comment="json, slack, mattermost, teams, matrix: what the webhook expects",
+        comment=f"{', '.join(NoticeFormat)}: what the webhook expects",
     ),
     defaulted(
         "webhook_events",
