@@ -10,6 +10,7 @@ from sqlalchemy import insert, update
 from cod.cli.nodes import capture, follow
 from cod.cli.wait import TimedOut
 from cod.client import ApiError
+from cod.flows.people.access import digest
 from cod.store import tables as t
 from cod.store.nodes import captures, nodes
 from cod.store.people import tokens
@@ -148,7 +149,7 @@ def test_a_group_sees_and_cancels_its_own_alone(served: Served) -> None:
             tx.execute(insert(t.groups).values(id=number, name=name, created_at=NOW))
         tx.execute(insert(t.users).values(id=5, name="ann", created_at=NOW))
         tx.execute(insert(t.group_permissions).values(group_id=7, user_id=5, role="member"))
-        tokens.add(tx, "brush@ann", "write", "cod_brush", NOW, None, user_id=5)
+        tokens.add(tx, "brush@ann", "write", digest("cod_brush"), NOW, None, user_id=5)
         node = nodes.by_name(tx, "n1")
         assert node is not None
         tx.execute(insert(t.node_permissions).values(node_id=node.id, group_id=7, right="use"))

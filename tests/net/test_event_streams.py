@@ -18,7 +18,7 @@ from cod.states import NodeEvent
 from cod.store import tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.people import groups, people, signins
+from cod.store.people import access, groups, people, signins
 from cod.web.api import events
 from tests.net.apiserver import NOW, Served, add_node
 from tests.waiting import until
@@ -325,7 +325,7 @@ def test_what_a_page_asks_for_by_itself_does_not_prolong_its_session(
     for path, seen in (("/?part=vclusters", NOW), (terminal, NOW), ("/", NOW + 3600)):
         connection.request("GET", path, headers=cookie)
         assert connection.getresponse().read()
-        assert served.tx(signins.by_digest, digest(SECRET + "physics")).last_seen == seen
+        assert served.tx(access.by_cookie, digest(SECRET + "physics")).last_seen == seen
     connection.close()
 
 

@@ -7,7 +7,6 @@ Flows that run others are handed them.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -28,10 +27,11 @@ from cod.model import (
 from cod.policy.people import audit, rights
 from cod.store import histories, lists
 from cod.store.engine import Tx, trial
-from cod.store.people import access, people, signins, tokens
+from cod.store.people import access, people
 from cod.store.people import audit as audit_rows
 
 has_run = audit_rows.has_run
+digest = access.digest
 T = TypeVar("T")
 RULES = SignInRules()
 FEED = "calendar"
@@ -47,14 +47,14 @@ def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = RU
     """Return who asks by a token; None for an unknown or expired one, or one of a user who may do
     nothing, or whom their OpenID Connect provider, which cannot be asked about them, has not
     vouched for lately (`rules`)."""
-    found = tokens.valid(tx, token, now)
+    found = access.by_token(tx, digest(token), now)
     return None if found is None or found.scope == FEED else _who(tx, found, address, now, rules)
 
 
 def subscriber(tx: Tx, token: str, address: str, now: float, rules: SignInRules) -> Who | None:
     """Return as whom a calendar program asks for the feed by the token in its address; None for a
     token that is unknown, has expired, or is for something else."""
-    found = tokens.valid(tx, token, now)
+    found = access.by_token(tx, digest(token), now)
     return None if found is None or found.scope != FEED else _who(tx, found, address, now, rules)
 
 
@@ -94,18 +94,12 @@ class SignedIn:
     stale: bool
 
 
-def digest(secret: str) -> str:
-    """Return the stored digest of a cookie or a link's secret: BLAKE2b-256, hex. The secrets are
-    random: no salt, no slow hash."""
-    return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
-
-
 def session(
     tx: Tx, *, cookie: str, address: str, rules: SignInRules, now: float
 ) -> SignedIn | None:
     """Return the session whose cookie has the digest `cookie`, with its user's present
     rights; None if it is over. Writes nothing."""
-    found = signins.by_digest(tx, cookie)
+    found = access.by_cookie(tx, cookie)
     if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
         return None
     user = people.get(tx, found.user_id)

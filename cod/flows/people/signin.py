@@ -25,7 +25,7 @@ from cod.model import (
 )
 from cod.policy.people import rights, signin
 from cod.store.engine import Tx
-from cod.store.people import audit, people, signins
+from cod.store.people import access, audit, people, signins
 
 check_password = signin.check_password
 PASSWORD_RULE = signin.PASSWORD_RULE
@@ -178,7 +178,7 @@ def _put(tx: Tx, counts: Mapping[str, signin.FailureCount | None]) -> None:
 
 def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
     """End the session whose cookie has that digest, if there is one."""
-    found = signins.by_digest(tx, cookie)
+    found = access.by_cookie(tx, cookie)
     if found is not None:
         user = people.get(tx, found.user_id)
         signins.end(tx, found.user_id, found.id)

@@ -14,7 +14,7 @@ from typing import Any
 from cod.model import ApiToken, Refused, Who
 from cod.policy.people import rights
 from cod.store.engine import Tx
-from cod.store.people import audit, groups, people, tokens
+from cod.store.people import access, audit, groups, people, tokens
 
 every = tokens.every
 MOST = 100  # tokens of one user
@@ -44,7 +44,8 @@ def create(
         audit.add(
             tx, actor=actor, action="token create", thing=name, after={"scope": scope}, now=now
         )
-    return tokens.add(tx, name, scope, token, now, None if lifetime is None else now + lifetime)
+    expires_at = None if lifetime is None else now + lifetime
+    return tokens.add(tx, name, scope, access.digest(token), now, expires_at)
 
 
 def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
@@ -103,7 +104,7 @@ def make(
         tx,
         full,
         scope,
-        token,
+        access.digest(token),
         now,
         None if lifetime is None else now + lifetime,
         user_id=user.id,

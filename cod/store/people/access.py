@@ -1,16 +1,36 @@
-"""Owners of things: by a thing's kind and the name or number that a question gives for it."""
+"""Rows that a question begins with: whose a token or a cookie is, and whose what is asked for."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import Select, Table, select
+from sqlalchemy import Select, Table, or_, select
 
-from cod.model import SITE, Owned
+from cod.model import SITE, ApiToken, Owned, WebSession
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.people import signins, tokens
 from cod.store.rows import theirs
+
+
+def digest(secret: str) -> str:
+    """Return the stored digest of a token, a cookie or a link's secret: BLAKE2b-256, hex. The
+    secrets are random: no salt, no slow hash."""
+    return hashlib.blake2b(secret.encode(errors="replace"), digest_size=32).hexdigest()
+
+
+def by_token(tx: Tx, digest: str, now: float) -> ApiToken | None:
+    """Return the token with that digest, unless the token has expired."""
+    c = t.api_tokens.c
+    lasting = or_(c.expires_at.is_(None), c.expires_at > now)
+    return tokens.ROWS.find(tx, c.digest == digest, lasting)
+
+
+def by_cookie(tx: Tx, digest: str) -> WebSession | None:
+    """Return the session whose cookie has that digest, whether it has expired or not."""
+    return signins.SESSIONS.find(tx, t.web_sessions.c.digest == digest)
 
 
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:

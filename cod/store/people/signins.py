@@ -76,11 +76,6 @@ def add(tx: Tx, digest: str, user_id: int, now: float, **columns: Any) -> WebSes
     )
 
 
-def by_digest(tx: Tx, digest: str) -> WebSession | None:
-    """Return the session whose cookie has that digest, whether it has expired or not."""
-    return SESSIONS.find(tx, _w.digest == digest)
-
-
 def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
     """Return the user's sessions that go on, the newest first."""
     goes_on = _w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-
-from sqlalchemy import delete, or_
+from sqlalchemy import delete
 
 from cod.model import ApiToken
 from cod.store import tables as t
@@ -22,23 +20,11 @@ def every(tx: Tx, user_id: int | None = None) -> list[ApiToken]:
     return ROWS.every(tx, own, order=_T.c.name)
 
 
-def valid(tx: Tx, token: str, now: float) -> ApiToken | None:
-    """Return the row of that token, unless the token has expired."""
-    return ROWS.find(
-        tx, _T.c.digest == _digest(token), or_(_T.c.expires_at.is_(None), _T.c.expires_at > now)
-    )
-
-
-def _digest(token: str) -> str:
-    """Return BLAKE2b-256, in hex. Tokens are random, so no salt and no slow hash are needed."""
-    return hashlib.blake2b(token.encode(), digest_size=32).hexdigest()
-
-
 def add(
     tx: Tx,
     name: str,
     scope: str,
-    token: str,
+    digest: str,
     now: float,
     expires_at: float | None,
     *,
@@ -50,7 +36,7 @@ def add(
         tx,
         name=name,
         scope=scope,
-        digest=_digest(token),
+        digest=digest,
         created_at=now,
         expires_at=expires_at,
         user_id=user_id,
