@@ -13,7 +13,6 @@ from cod.model import (
     Effect,
     FlowContext,
     Refused,
-    Request,
     RequestTuple,
     RequestView,
     Result,
@@ -44,7 +43,7 @@ def submit(
     """
     site, now = context.site, context.now
     if context.key and (known := requests.by_key(tx, context.key)):
-        shown = _shown(tx, known)
+        [shown] = views.requests(tx, known.id)
         if shown.vcluster != vcluster:
             raise Refused(
                 "conflict", f"that key was used before, for vcluster {shown.vcluster}", "key"
@@ -92,8 +91,12 @@ def submit(
         asked=asked,
     )
     if why and starts_at is not None:
-        requests.explain(tx, {request.id: reasons.begins(starts_at, why)})
-    return Result(_shown(tx, request), (Effect("wake", "manager"),))
+        request = replace(request, reason=reasons.begins(starts_at, why))
+        requests.explain(tx, {request.id: request.reason})
+    # all is known of it but what its templates are called
+    run = {one.template_id: templates.ROWS.known(tx, one.template_id) for one in tuples}
+    names = [f"{run[one.template_id].name}@{run[one.template_id].revision}" for one in tuples]
+    return Result(RequestView(request, holder.name, tuple(names)), (Effect("wake", "manager"),))
 
 
 def check_size(wanted: Sequence[object]) -> None:
@@ -229,7 +232,3 @@ def retry(
         requests.use_template(tx, request_id, chosen.id)
     requests.turn(tx, request_id, RequestState.STOPPED, RequestState.PENDING)
     return Result(views.requests(tx, request_id, seen)[0], (Effect("wake", "manager"),))
-
-
-def _shown(tx: Tx, request: Request) -> RequestView:
-    return views.requests(tx, request.id)[0]
