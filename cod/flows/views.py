@@ -102,6 +102,7 @@ def node_list(
 watched = views.watched
 vcluster_list = lists.vclusters
 vcluster_alone = views.vcluster
+active_vclusters = lists.active_vclusters
 request_list = lists.requests
 conflict_list = lists.conflicts
 history = lists.history

@@ -28,7 +28,7 @@ from cod.model import (
     VclusterView,
 )
 from cod.model.names import natural_key
-from cod.states import NodeState, RequestState
+from cod.states import NodeState, RequestState, VclusterState
 from cod.store import tables as t
 from cod.store import views
 from cod.store.engine import Tx, slices
@@ -209,6 +209,15 @@ def vclusters(
     }
     rows = page_of(tx, query, page, keys, "name", v.id)
     return Listed(views.vcluster_views(tx, rows), rows.next, rows.total)
+
+
+def active_vclusters(tx: Tx, groups: Groups, limit: int) -> list[tuple[str, int]]:
+    """Return names of active vclusters of these groups, in order, each with its group; `limit` at
+    most."""
+    v = t.vclusters.c
+    query = select(v.name, v.group_id).where(v.state == VclusterState.ACTIVE)
+    query = query.where(*theirs(v.group_id, groups)).order_by(v.name).limit(limit)
+    return [(name, group_id) for name, group_id in tx.execute(query)]
 
 
 def requests(

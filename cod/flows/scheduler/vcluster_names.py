@@ -13,7 +13,7 @@ from cod.store.scheduler import vcluster_names, vclusters
 
 def every(tx: Tx, *, vcluster: str, site: Site) -> list[NameView]:
     """Return the names of a vcluster, in their order; none of one that has ended."""
-    return _shown(tx, views.vcluster(tx, vcluster).vcluster, site)
+    return of(tx, views.vcluster(tx, vcluster).vcluster, site)
 
 
 def one(tx: Tx, *, vcluster: str, name: str, site: Site) -> NameView:
@@ -53,7 +53,8 @@ def _live(tx: Tx, vcluster: str) -> Vcluster:
     return found
 
 
-def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> list[NameView]:
+def of(tx: Tx, vcluster: Vcluster, site: Site) -> list[NameView]:
+    """Return the names of a vcluster, as `every` does."""
     known = vcluster_names.of(tx, vcluster.id)
     hosts = dns_names.of_vcluster(tx, vcluster.id) if known else {}
     shown = []

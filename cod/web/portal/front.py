@@ -210,7 +210,7 @@ class Portal:
         texts = {name: text for name, text in found.items() if text is not None}
         if len(texts) < len(found):
             raise HttpProblem(404, "not_found", "No such part of this page.")
-        headers = {"X-Live-Apart": str(values["apart"])}
+        headers = {"X-Live-Apart": f"{self.context.hub.apart():.1f}"}
         if values["last_event"] is not None:
             headers["X-Live-After"] = str(values["last_event"])
         # of each session its own: the tokens of another's forms are refused
@@ -262,7 +262,6 @@ class Portal:
             "csrf": csrf,
             "home": "",
             "part": "",
-            "apart": round(self.context.hub.apart(), 1),
             "last_event": None,
             "site_hold": None,
             "unread": 0,

@@ -13,6 +13,8 @@ from markupsafe import Markup
 from pydantic import Field
 
 from cod import svg
+from cod.flows import views
+from cod.flows.nodes import energy
 from cod.flows.scheduler import usage
 from cod.flows.scheduler.usage import Chart
 from cod.pool import Tx
@@ -59,6 +61,7 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
     states = in_words(so_far(usage.states(tx, since=since, until=ask.now, now=ask.now)))
     numbers = partial(links.url, "api", "v1", format="csv", to=int(ask.now), **{"from": int(since)})
     return {
+        "used": _used(tx, ask),
         "held": held,
         "held_chart": chart(held, "Nodes held"),
         "states": states,
@@ -68,6 +71,14 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
         "held_numbers": numbers("timeline", by=ask.query.by, **ask.query.whose),
         "state_numbers": numbers("pool", "history"),
     }
+
+
+def _used(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> energy.Line | None:
+    """Return what the vcluster that is asked for has used since it was created; None: of none."""
+    if not ask.query.vcluster:
+        return None
+    view = views.vcluster_alone(tx, ask.query.vcluster)
+    return energy.of_vcluster(tx, view.vcluster.name, view.vcluster.id, ask.site.energy)
 
 
 def so_far(shown: Chart) -> Chart:

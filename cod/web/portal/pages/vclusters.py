@@ -13,7 +13,6 @@ from cod import quantity
 from cod.filters.language import LONGEST
 from cod.flows import views
 from cod.flows.images import templates
-from cod.flows.nodes import energy
 from cod.flows.notices import notices
 from cod.flows.people import groups, sshkeys
 from cod.flows.people.access import offered
@@ -85,9 +84,8 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
         "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),
         "history": views.history(tx, vcluster=name, page=FEW, groups=seen),
         "vcm": vcms.find(tx, vcluster=name),
-        "names": vcluster_names.every(tx, vcluster=name, site=ask.site),
+        "names": vcluster_names.of(tx, view.vcluster, ask.site),
         "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
-        "used": energy.of_vcluster(tx, name, view.vcluster.id, ask.site.energy),
     }
     targets = (
         _targets(tx, ask.who, name)
@@ -143,13 +141,10 @@ def _members(
 def _targets(tx: Tx, who: Who, name: str) -> list[str]:
     """Return the active vclusters, by name, that nodes can move to: others that `who` works
     with."""
-    found = views.vcluster_list(
-        tx, page=Part(limit=1000), groups=who.groups, state=VclusterState.ACTIVE
-    )
     return [
-        one.vcluster.name
-        for one in found
-        if one.vcluster.name != name and offered(who, Right.USE, one.vcluster.group_id)
+        other
+        for other, group_id in views.active_vclusters(tx, who.groups, 1000)
+        if other != name and offered(who, Right.USE, group_id)
     ]
 
 
