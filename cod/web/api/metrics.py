@@ -9,11 +9,11 @@ Without it only the database's counts are shown.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred
@@ -78,106 +78,93 @@ class Mirror:
             self._carried[what] = count
 
 
-class EnergyCollector(Collector):
-    """Metrics of the energy that nodes use, and of the reserve, made of
+class Families(Collector):
+    """Metrics that were made already, for a registry."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics."""
+        return self._families
+
+
+def _energy(gauges: Iterable[tuple[str, str, float]]) -> Iterable[Metric]:
+    """Return metrics of the energy that nodes use, and of the reserve, made of
     `flows.nodes.energy.gauges`."""
-
-    def __init__(self, gauges: Iterable[tuple[str, str, float]]) -> None:
-        self._gauges = list(gauges)
-
-    def collect(self) -> Iterator[Any]:
-        """Yield the metrics, for the registry."""
-        used = CounterMetricFamily(
-            "cod_energy_joules", "Used by nodes since they are counted", labels=["group"]
-        )
-        saved = CounterMetricFamily(
-            "cod_energy_saved_joules", "Not used because nodes slept", labels=["group"]
-        )
-        emitted = CounterMetricFamily(
-            "cod_energy_co2_grams", "CO2 emitted for what nodes used", labels=["group"]
-        )
-        watts = GaugeMetricFamily(
-            "cod_watts", "What nodes draw now, measured or by type and state", labels=["type"]
-        )
-        reserve = GaugeMetricFamily("cod_reserve_nodes", "Free nodes", labels=["type", "readiness"])
-        by_group = {"used": used, "saved": saved, "emitted": emitted}
-        for what, label, value in self._gauges:
-            if what in by_group:
-                by_group[what].add_metric([label or "(reserve)"], value)
-            elif what == "watts":
-                watts.add_metric([label], value)
-            elif what in ("warm", "cold", "waking"):
-                reserve.add_metric([label, what], value)
-            else:
-                raise ValueError(f"no metric shows {what!r}")
-        return iter((used, saved, emitted, watts, reserve))
+    used = CounterMetricFamily(
+        "cod_energy_joules", "Used by nodes since they are counted", labels=["group"]
+    )
+    saved = CounterMetricFamily(
+        "cod_energy_saved_joules", "Not used because nodes slept", labels=["group"]
+    )
+    emitted = CounterMetricFamily(
+        "cod_energy_co2_grams", "CO2 emitted for what nodes used", labels=["group"]
+    )
+    watts = GaugeMetricFamily(
+        "cod_watts", "What nodes draw now, measured or by type and state", labels=["type"]
+    )
+    reserve = GaugeMetricFamily("cod_reserve_nodes", "Free nodes", labels=["type", "readiness"])
+    by_group = {"used": used, "saved": saved, "emitted": emitted}
+    for what, label, value in gauges:
+        if what in by_group:
+            by_group[what].add_metric([label or "(reserve)"], value)
+        elif what == "watts":
+            watts.add_metric([label], value)
+        elif what in ("warm", "cold", "waking"):
+            reserve.add_metric([label, what], value)
+        else:
+            raise ValueError(f"no metric shows {what!r}")
+    return used, saved, emitted, watts, reserve
 
 
-class CountsCollector(Collector):
-    """Gauges made of `flows.views.counts`: numbers of rows, and bytes per second."""
-
-    def __init__(self, counts: Iterable[tuple[str, str, int]]) -> None:
-        self._counts = list(counts)
-
-    def collect(self) -> Iterator[Any]:
-        """Yield the metrics, for the registry."""
-        families = {
-            thing: GaugeMetricFamily(f"cod_{thing}", about, labels=[label])
-            for thing, (label, about) in ABOUT.items()
-        }
-        for thing, value, count in self._counts:
-            families[thing].add_metric([value], count)
-        return iter(families.values())
+def _counts(counts: Sequence[tuple[str, str, int]]) -> Iterable[Metric]:
+    """Return gauges made of `flows.views.counts`: numbers of rows, and bytes per second."""
+    families = {
+        thing: GaugeMetricFamily(f"cod_{thing}", about, labels=[label])
+        for thing, (label, about) in ABOUT.items()
+    }
+    for thing, value, count in counts:
+        families[thing].add_metric([value], count)
+    return families.values()
 
 
-class FaultsCollector(Collector):
-    """Faults outside that last, made of `flows.nodes.faults.gauges`."""
-
-    def __init__(self, gauges: Iterable[tuple[str, int, int, float]]) -> None:
-        self._gauges = list(gauges)
-
-    def collect(self) -> Iterator[Any]:
-        """Yield the metrics, for the registry."""
-        abouts = {
-            "cod_outside_faults": "Faults outside of COD that last",
-            "cod_outside_faults_affected": "Nodes or volumes that they affect",
-            "cod_outside_faults_seconds": "Since the oldest of them began; 0: there is none",
-        }
-        families = [GaugeMetricFamily(*each, labels=["kind"]) for each in abouts.items()]
-        for kind, *values in self._gauges:
-            for family, value in zip(families, values, strict=True):
-                family.add_metric([kind], value)
-        return iter(families)
+def _faults(gauges: Iterable[tuple[str, int, int, float]]) -> Iterable[Metric]:
+    """Return gauges of faults outside that last, made of `flows.nodes.faults.gauges`."""
+    abouts = {
+        "cod_outside_faults": "Faults outside of COD that last",
+        "cod_outside_faults_affected": "Nodes or volumes that they affect",
+        "cod_outside_faults_seconds": "Since the oldest of them began; 0: there is none",
+    }
+    families = [GaugeMetricFamily(*each, labels=["kind"]) for each in abouts.items()]
+    for kind, *values in gauges:
+        for family, value in zip(families, values, strict=True):
+            family.add_metric([kind], value)
+    return families
 
 
-class StartsCollector(Collector):
-    """Metrics of the error of requests' expected starts, made of
+def _starts(quantiles: Mapping[str, float], counts: Mapping[str, int]) -> Iterable[Metric]:
+    """Return metrics of the error of requests' expected starts, made of
     `flows.scheduler.starts.gauges`."""
-
-    def __init__(self, gauges: tuple[Mapping[str, float], Mapping[str, int]]) -> None:
-        self._errors, self._counts = gauges
-
-    def collect(self) -> Iterator[Any]:
-        """Yield the metrics, for the registry."""
-        errors = GaugeMetricFamily(
-            "cod_start_error_seconds",
-            "Between the start that a request was told first and its start, in the last 30 days",
-            labels=["quantile"],
-        )
-        counts = GaugeMetricFamily(
-            "cod_started_requests",
-            "Requests that started in the last 30 days, by whether they were told when",
-            labels=["told"],
-        )
-        for quantile, seconds in self._errors.items():
-            errors.add_metric([quantile], seconds)
-        for each, count in self._counts.items():
-            counts.add_metric([each], count)
-        return iter((errors, counts))
+    errors = GaugeMetricFamily(
+        "cod_start_error_seconds",
+        "Between the start that a request was told first and its start, in the last 30 days",
+        labels=["quantile"],
+    )
+    started = GaugeMetricFamily(
+        "cod_started_requests",
+        "Requests that started in the last 30 days, by whether they were told when",
+        labels=["told"],
+    )
+    for quantile, seconds in quantiles.items():
+        errors.add_metric([quantile], seconds)
+    for each, count in counts.items():
+        started.add_metric([each], count)
+    return errors, started
 
 
 class MetricsRows(NamedTuple):
-    """Values of the database for the metrics, each as the flow of its collector returns it."""
+    """What the database says for the metrics, each as its flow returns it."""
 
     counts: Sequence[tuple[str, str, int]] = ()
     energy: Sequence[tuple[str, str, float]] = ()
@@ -190,10 +177,9 @@ def text(rows: MetricsRows) -> bytes:
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    registry.register(CountsCollector(rows.counts))
-    registry.register(EnergyCollector(rows.energy))
-    registry.register(FaultsCollector(rows.faults))
-    registry.register(StartsCollector(rows.starts))
+    made = _counts(rows.counts), _energy(rows.energy), _faults(rows.faults), _starts(*rows.starts)
+    for families in made:
+        registry.register(Families(families))
     return generate_latest(registry)
 
 
