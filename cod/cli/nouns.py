@@ -59,7 +59,6 @@ class Noun:
     def set(self, record: type, about: str, *examples: str) -> None:
         """Add the command that changes fields of one, which are described at the record."""
 
-        @with_json
         @with_dry_run
         def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
             body = body_of(record, asked)
@@ -72,7 +71,6 @@ class Noun:
     def delete(self, about: str, *examples: str) -> None:
         """Add the command that deletes one."""
 
-        @with_json
         @with_dry_run
         def delete(ctx: click.Context, name: str) -> None:
             client(ctx).delete(self.place(self.kind, name))

@@ -103,9 +103,10 @@ _LENGTHS = {
 }
 
 
-def with_dry_run(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a command that makes one change the option `--dry-run`; stands below `with_json`."""
+def with_dry_run(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that makes one change what `with_json` gives, and the option `--dry-run`."""
 
+    @with_json
     @click.option(
         "--dry-run",
         is_flag=True,

@@ -106,7 +106,6 @@ def check(ctx: click.Context, file: Path, group: str | None) -> None:
 
 @template.command()
 @click.argument("name", metavar="[GROUP/]NAME[@REVISION]")
-@with_json
 @with_dry_run
 def retire(ctx: click.Context, name: str) -> None:
     """Retire a template, or one revision, that nothing uses.

@@ -78,7 +78,6 @@ def _change(ctx: click.Context, name: str, verb: str, nodes: tuple[str, ...]) ->
 @block.command()
 @click.argument("name")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@with_json
 @with_dry_run
 def add(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
     """Add nodes to a block, by names, ranges or patterns: all of them, or none.
@@ -92,7 +91,6 @@ def add(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
 @block.command()
 @click.argument("name")
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@with_json
 @with_dry_run
 def remove(ctx: click.Context, name: str, nodes: tuple[str, ...]) -> None:
     """Remove nodes from a block, by names, ranges or patterns.

@@ -149,7 +149,6 @@ def _number(text: str, *, whole: bool) -> float | None:
     type=click.IntRange(1, 28),
     help="With --preview: days that are simulated. [default: 14]",
 )
-@with_json
 @with_dry_run
 def set_(
     ctx: click.Context,

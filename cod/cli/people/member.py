@@ -87,7 +87,6 @@ def list_(ctx: click.Context, group: str) -> None:
     help="Shares among the group's users, where it has users' shares. [default: as before]",
 )
 @click.option("--force", is_flag=True, help="Allow a group without an owner: for administrators.")
-@with_json
 @with_dry_run
 def set_(
     ctx: click.Context,
@@ -118,7 +117,6 @@ def set_(
 @member.command()
 @click.argument("group")
 @click.argument("user")
-@with_json
 @with_dry_run
 def remove(ctx: click.Context, group: str, user: str) -> None:
     """Remove a person from a group. New logins to its nodes end within a minute; the command names

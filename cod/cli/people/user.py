@@ -135,7 +135,6 @@ def sync(ctx: click.Context, names: tuple[str, ...], trust: bool) -> None:
 
 @user.command()
 @click.argument("name")
-@with_json
 @with_dry_run
 def disable(ctx: click.Context, name: str) -> None:
     """Disable a user: end all sessions at once, and refuse sign-in and tokens until `cod user
@@ -149,7 +148,6 @@ def disable(ctx: click.Context, name: str) -> None:
 
 @user.command()
 @click.argument("name")
-@with_json
 @with_dry_run
 def enable(ctx: click.Context, name: str) -> None:
     """Enable a user that was disabled.

@@ -208,7 +208,6 @@ def _checked(one: Any) -> Any:
 @click.option("--from", "begins_at", type=MOMENT, help="Not once it has begun.")
 @click.option("--until", "ends_at", type=MOMENT, help="When nodes come back.")
 @click.option("--reason", help="Shown to owners, and at the nodes.")
-@with_json
 @with_dry_run
 def set_(
     ctx: click.Context, id: int, begins_at: float | None, ends_at: float | None, reason: str | None
@@ -229,7 +228,6 @@ def set_(
 @maintenance.command()
 @click.argument("id", type=int)
 @yes_option
-@with_json
 @with_dry_run
 def end(ctx: click.Context, id: int, yes: bool) -> None:
     """Cancel maintenance that has not begun, or end it now: nodes come back.

@@ -17,7 +17,6 @@ from cod.cli.show import (
     watching,
     when,
     with_dry_run,
-    with_json,
     with_table,
 )
 from cod.client import path
@@ -39,7 +38,6 @@ from cod.client import path
     "--type", "types", multiple=True, help="Move only nodes of this type. May be repeated."
 )
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
-@with_json
 @with_dry_run
 def move(
     ctx: click.Context,

@@ -73,7 +73,6 @@ def add(ctx: click.Context, label: str, target: str, vcluster: str) -> None:
 @name.command()
 @click.argument("label", metavar="NAME")
 @vcluster_option
-@with_json
 @with_dry_run
 def remove(ctx: click.Context, label: str, vcluster: str) -> None:
     """Remove a name.

@@ -18,7 +18,6 @@ from cod.cli.show import (
     watching,
     when,
     with_dry_run,
-    with_json,
     with_table,
 )
 from cod.client import path
@@ -97,7 +96,6 @@ def list_(
 @reclaim.command()
 @number_argument
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@with_json
 @with_dry_run
 def answer(ctx: click.Context, number: int, nodes: tuple[str, ...]) -> None:
     """Release these nodes in place of the chosen ones. Their disks are erased.

@@ -20,7 +20,6 @@ from cod.cli.show import (
     watching,
     when,
     with_dry_run,
-    with_json,
     with_table,
     yes_option,
 )
@@ -116,7 +115,6 @@ def list_(ctx: click.Context, watch: bool) -> None:
 @series.command()
 @click.argument("name")
 @yes_option
-@with_json
 @with_dry_run
 def end(ctx: click.Context, name: str, yes: bool) -> None:
     """End a series: no further clusters are reserved. Those that are reserved stay.

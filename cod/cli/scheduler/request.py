@@ -151,7 +151,6 @@ def explain(ctx: click.Context, number: int, everything: bool) -> None:
 )
 @set_options(AskedNodes, new=True)
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
-@with_json
 @with_dry_run
 def submit(
     ctx: click.Context,
@@ -193,7 +192,6 @@ def submit(
 
 @request.command()
 @click.argument("number", type=click.IntRange(1))
-@with_json
 @with_dry_run
 def withdraw(ctx: click.Context, number: int) -> None:
     """Withdraw a request that waits.
@@ -228,7 +226,6 @@ def watch(ctx: click.Context, number: int, off: bool) -> None:
     default=None,
     help="Allow nodes of several types and blocks. [default: as it was asked]",
 )
-@with_json
 @with_dry_run
 def change(ctx: click.Context, number: int, count: int, spread: bool | None) -> None:
     """Let a vcluster that waits for its first nodes begin with fewer, or with nodes of several
@@ -247,7 +244,6 @@ def change(ctx: click.Context, number: int, count: int, spread: bool | None) -> 
 @click.option(
     "--template", default="", help="What its nodes are to run now: NAME or NAME@REVISION."
 )
-@with_json
 @with_dry_run
 def retry(ctx: click.Context, number: int, template: str) -> None:
     """Try a request again that was stopped because its nodes failed.

@@ -335,7 +335,6 @@ def create(
 @now_option
 @click.option("--key", help="Idempotency key: a repetition with the same key has no effect.")
 @wait_option
-@with_json
 @with_dry_run
 def resize(
     ctx: click.Context,
@@ -371,7 +370,6 @@ def resize(
 @name_argument
 @click.option("--description", help="What the cluster is for; '' for nothing.")
 @click.option("--tags", help="Words to find it by, with spaces between; '' for none.")
-@with_json
 @with_dry_run
 def set_(ctx: click.Context, name: str, description: str | None, tags: str | None) -> None:
     """Describe and tag a virtual cluster.
@@ -390,7 +388,6 @@ def set_(ctx: click.Context, name: str, description: str | None, tags: str | Non
 @vcluster.command()
 @name_argument
 @click.argument("new")
-@with_json
 @with_dry_run
 def rename(ctx: click.Context, name: str, new: str) -> None:
     """Rename a virtual cluster. Names of its nodes in DNS follow at once, and the former ones lead
@@ -406,7 +403,6 @@ def rename(ctx: click.Context, name: str, new: str) -> None:
 @vcluster.command()
 @name_argument
 @click.argument("lease", type=SPAN)
-@with_json
 @with_dry_run
 def extend(ctx: click.Context, name: str, lease: float) -> None:
     """Extend the lease to LEASE from now.
@@ -423,7 +419,6 @@ def extend(ctx: click.Context, name: str, lease: float) -> None:
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
 @yes_option
 @wait_option
-@with_json
 @with_dry_run
 def release(
     ctx: click.Context, name: str, nodes: tuple[str, ...], yes: bool, wait: bool, timeout: float
@@ -455,7 +450,6 @@ def release(
 @name_argument
 @yes_option
 @wait_option
-@with_json
 @with_dry_run
 def delete(ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float) -> None:
     """Release all nodes and end the vcluster. Their disks are erased.

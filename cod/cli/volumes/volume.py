@@ -145,7 +145,6 @@ def create(
 @volume.command()
 @name_argument
 @click.argument("bytes_", metavar="SIZE", type=SIZE)
-@with_json
 @with_dry_run
 def resize(ctx: click.Context, name: str, bytes_: int) -> None:
     """Change how much a volume may hold. What it holds stays, even if that is more.
@@ -182,7 +181,6 @@ def protect(ctx: click.Context, name: str, sec: str) -> None:
     type=SPAN,
     help="Delete the volume so long after the vcluster's end, such as 30d. [default: keep it]",
 )
-@with_json
 @with_dry_run
 def attach(ctx: click.Context, /, name: str, **asked: Any) -> None:
     """Have the nodes of a virtual cluster (vcluster) mount a volume.
@@ -196,7 +194,6 @@ def attach(ctx: click.Context, /, name: str, **asked: Any) -> None:
 @volume.command()
 @name_argument
 @click.argument("vcluster")
-@with_json
 @with_dry_run
 def detach(ctx: click.Context, name: str, vcluster: str) -> None:
     """Withdraw a volume from the nodes of a virtual cluster. Unmount it on the nodes first:
@@ -212,7 +209,6 @@ def detach(ctx: click.Context, name: str, vcluster: str) -> None:
 @name_argument
 @click.argument("snapshot")
 @click.option("--delete", "remove", is_flag=True, help="Delete the snapshot.")
-@with_json
 @with_dry_run
 def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool) -> None:
     """Take a snapshot of a volume, where its file server can (Btrfs, ZFS).
@@ -231,7 +227,6 @@ def snapshot(ctx: click.Context, name: str, snapshot: str, remove: bool) -> None
 @volume.command()
 @name_argument
 @yes_option
-@with_json
 @with_dry_run
 def delete(ctx: click.Context, name: str, yes: bool) -> None:
     """Delete a volume. It is kept for the site's grace, in which `cod volume restore` undoes the
@@ -248,7 +243,6 @@ def delete(ctx: click.Context, name: str, yes: bool) -> None:
 
 @volume.command()
 @name_argument
-@with_json
 @with_dry_run
 def restore(ctx: click.Context, name: str) -> None:
     """Undo the deletion of a volume.
