@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from cod.cli.nodes.many import ChosenNodes, chosen, where_option
+from cod.cli.nouns import Noun
 from cod.cli.show import (
     MOMENT,
     client,
@@ -25,6 +26,8 @@ from cod.cli.show import (
 )
 from cod.client import path
 from cod.quantity import counted
+
+by_id = click.argument("id", type=int)
 
 
 def _window_options(command: Any) -> Any:
@@ -124,16 +127,9 @@ def list_(ctx: click.Context, watch: bool) -> None:
     watched(lambda: api.get("/maintenance")["items"], window_table, watch)
 
 
-@maintenance.command()
-@click.argument("id", type=int)
-@with_json
-def show(ctx: click.Context, id: int) -> None:
-    """Show maintenance: whose nodes it takes, and when nobody holds them.
-
-    Example:
-      cod maintenance show 3
-    """
-    shown(client(ctx).get(path("maintenance", str(id))), window_in_full)
+Noun(maintenance, "maintenance", window_table, window_in_full, by_id).show(
+    "Show maintenance: whose nodes it takes, and when nobody holds them.", "cod maintenance show 3"
+)
 
 
 @maintenance.command()
@@ -204,7 +200,7 @@ def _checked(one: Any) -> Any:
 
 
 @maintenance.command("set")
-@click.argument("id", type=int)
+@by_id
 @click.option("--from", "begins_at", type=MOMENT, help="Not once it has begun.")
 @click.option("--until", "ends_at", type=MOMENT, help="When nodes come back.")
 @click.option("--reason", help="Shown to owners, and at the nodes.")
@@ -226,7 +222,7 @@ def set_(
 
 
 @maintenance.command()
-@click.argument("id", type=int)
+@by_id
 @yes_option
 @with_dry_run
 def end(ctx: click.Context, id: int, yes: bool) -> None:
