@@ -180,7 +180,6 @@ class AuditReply(ReplyOf[model.AuditRow], whole=True):
 
     @classmethod
     def of(cls, row: model.AuditRow) -> AuditReply:
-        """Return the reply from the row."""
         own = {key: getattr(row, key) for key in cls.model_fields}
         return cls(
             **own | {key: json.loads(own[key]) if own[key] else None for key in ("before", "after")}

@@ -112,7 +112,6 @@ class EnergyReport(Reply):
 
     @classmethod
     def of(cls, report: energy.Report) -> EnergyReport:
-        """Return the reply from the flow's report."""
         items = [EnergyLine.of(line) for line in report.lines]
         total = {
             name: sum(getattr(item, name) or 0.0 for item in items)

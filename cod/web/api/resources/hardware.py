@@ -99,7 +99,6 @@ class BlockReply(Reply):
 
     @classmethod
     def of(cls, view: model.BlockView) -> BlockReply:
-        """Return the reply from the view."""
         return cls(name=view.name, nodes=sum(view.types.values()), types=dict(view.types))
 
 

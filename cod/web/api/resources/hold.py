@@ -63,7 +63,6 @@ class HoldReply(Reply):
 
     @classmethod
     def of(cls, found: hold.SiteHold) -> HoldReply:
-        """Return the reply of a hold."""
         nodes = [HeldNodeReply.of(*each) for each in found.nodes]
         return cls(held=found.since is not None, since=found.since, why=found.why, nodes=nodes)
 

@@ -105,7 +105,6 @@ class CheckReplies(Items[EntryReply]):
 
     @classmethod
     def of(cls, entered: Sequence[model.EnteredMachine]) -> CheckReplies:
-        """Make the reply."""
         items = [EntryReply.of(each) for each in entered]
         return cls(items=items, digest=inventory.digest(entered))
 
@@ -130,7 +129,6 @@ class InventoryReply(Reply):
 
     @classmethod
     def of(cls, machines: Sequence[model.KnownMachine]) -> InventoryReply:
-        """Make the reply."""
         return cls(machines=[MachineReply.of(each) for each in machines])
 
     def csv(self) -> str:

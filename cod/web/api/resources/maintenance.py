@@ -115,7 +115,6 @@ class Maintenance(Reply):
 
     @classmethod
     def of(cls, view: model.WindowView) -> Maintenance:
-        """Return the reply from the view."""
         return cls.read_from(view.window, view, where=view.window.filter, late=list(view.late))
 
 

@@ -115,7 +115,6 @@ class NodeActionReply(Reply):
 
     @classmethod
     def of(cls, acted: model.ActedNodes) -> NodeActionReply:
-        """Make the reply."""
         return cls(action=acted.action, items=[ActedNodeReply.of(each) for each in acted.nodes])
 
 

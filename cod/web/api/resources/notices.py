@@ -95,7 +95,6 @@ class NoticeReply(Reply):
 
     @classmethod
     def of(cls, view: model.NoticeView) -> NoticeReply:
-        """Return the reply from the view."""
         deliveries = [SendReply.of(each) for each in view.sends]
         return cls.read_from(view.notice, view, deliveries=deliveries)
 

@@ -41,7 +41,6 @@ class PlannedReply(Reply):
 
     @classmethod
     def of(cls, planned: Any) -> PlannedReply:
-        """Return the reply from `flows.scheduler.plan.Planned`."""
         texts = {
             name: getattr(planned, name) or None for name in ("vcluster", "type", "block", "subnet")
         }
@@ -248,7 +247,6 @@ class MatchReply(Reply):
 
     @classmethod
     def of(cls, found: explain.Match) -> MatchReply:
-        """Return the reply from the flow's answer."""
         why = found.why
         return cls.read_from(
             found,

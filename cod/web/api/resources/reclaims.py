@@ -63,7 +63,6 @@ class ReclaimReply(Reply):
 
     @classmethod
     def of(cls, view: model.ReclaimView) -> ReclaimReply:
-        """Return the reply from the view."""
         return cls.read_from(
             view,
             view.reclaim,

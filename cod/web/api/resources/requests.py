@@ -162,7 +162,6 @@ class RequestReply(ReplyOf[model.RequestView]):
 
     @classmethod
     def of(cls, view: model.RequestView, /) -> RequestReply:
-        """Return the reply from the view."""
         own = dict(zip(cls.described, cls.read(view), strict=False))
         tuples = [
             TupleReply(count=each.count, attributes=each.attributes, template=name)

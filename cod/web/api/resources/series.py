@@ -85,7 +85,6 @@ class ReservationSeries(Reply):
 
     @classmethod
     def of(cls, view: model.SeriesView) -> ReservationSeries:
-        """Return the reply from the view."""
         return cls.read_from(view.series, view, last=view.series.ends_at)
 
 

@@ -31,7 +31,6 @@ class ConflictReply(Reply):
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ConflictReply:
-        """Return the reply from the table's row."""
         own = {key: row[key] for key in cls.model_fields}
         return cls(
             **own | {"address": None if row["address"] is None else model.dotted(row["address"])}
@@ -93,7 +92,6 @@ class ServerReply(Reply):
 
     @classmethod
     def of(cls, server: model.ServerView) -> ServerReply:
-        """Return the reply from the record."""
         values = asdict(server)
         return cls(started=values.pop("started_at"), seen=values.pop("seen_at"), **values)
 
@@ -106,7 +104,6 @@ class ServerList(Items[ServerReply]):
 
     @classmethod
     def of(cls, found: model.ServersView) -> ServerList:
-        """Return the reply from the record."""
         items = [ServerReply.of(each) for each in found.items]
         return cls(items=items, database_writer=found.database_writer or None)
 

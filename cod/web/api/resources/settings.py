@@ -66,7 +66,6 @@ class SettingReply(Reply):
 
     @classmethod
     def of(cls, setting: model.SiteSetting) -> SettingReply:
-        """Return the reply from the record."""
         change = setting.change
         return cls.read_from(
             setting,

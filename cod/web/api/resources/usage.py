@@ -62,7 +62,6 @@ class ChartReply(Reply):
 
     @classmethod
     def of(cls, chart: usage.Chart) -> ChartReply:
-        """Return the reply from the flow's chart."""
         series = [
             SeriesReply(name=one.key, nodes=[round(each, 3) for each in one.nodes])
             for one in chart.series

@@ -75,7 +75,6 @@ class VcmReply(Reply):
 
     @classmethod
     def of(cls, view: VcmView) -> VcmReply:
-        """Return the reply from a view."""
         vcm = view.vcm
         return cls.read_from(view, vcm, address=vcm.address or None, since=vcm.connected_at)
 

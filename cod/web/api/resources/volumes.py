@@ -163,7 +163,6 @@ class VolumeInFull(VolumeReply):
 
     @classmethod
     def of(cls, view: VolumeView) -> VolumeInFull:
-        """Return the reply from the view."""
         shots = [
             SnapshotReply.read_from(
                 one,

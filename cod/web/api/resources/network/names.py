@@ -41,7 +41,6 @@ class NameReply(Reply):
 
     @classmethod
     def of(cls, view: model.NameView) -> NameReply:
-        """Return the reply from the view."""
         return cls.read_from(view.name, view)
 
 
