@@ -31,18 +31,11 @@ def labels_by_metric() -> dict[str, set[str]]:
     """Return the labels of each metric that the program has."""
     for name in SERVERS:
         importlib.import_module(f"cod.net.{name}")
-    counted = [
-        metrics.CountsCollector([]),
-        metrics.EnergyCollector([]),
-        metrics.FaultsCollector([]),
-        metrics.StartsCollector(({}, {})),
-    ]
     found = {
         family.name + ("_total" if family.type == "counter" else ""): set(
             vars(family)["_labelnames"]
         )
-        for each in counted
-        for family in each.collect()
+        for family in metrics.families(metrics.MetricsRows())
     }
     for names, collector in REGISTRY._collector_to_names.items():
         labels = set(getattr(names, "_labelnames", ()))

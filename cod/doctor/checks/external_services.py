@@ -18,13 +18,10 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from sqlalchemy.exc import DBAPIError
-
-from cod.core.database.writer import connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.doctor.rows import rows
 from cod.model import Group, Site
 from cod.quantity import first_few
-from cod.store import schema
 from cod.store.people import groups
 
 PATIENCE = 5.0  # seconds for a connection
@@ -58,7 +55,7 @@ class OutsideServer:
 def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each server that the site file or a group names, for each group in which
     the directory gives roles though it does not exist, and for the name in links."""
-    known = _groups(context)
+    known = rows(context.settings, groups.every)
     peers = [*named(context.site), *webhooks(context.site, known or ())]
     if known is None:
         yield Finding(
@@ -119,19 +116,6 @@ def _by_url(what: str, url: str, ca_file: str | None) -> OutsideServer:
     return OutsideServer(
         what, parts.hostname or "", port, parts.scheme in ("https", "ldaps"), ca_file
     )
-
-
-def _groups(context: Context) -> list[Group] | None:
-    """Return the groups of the site; None where the database does not tell."""
-    engine = connect(context.settings.database)
-    try:
-        schema.check(engine)
-        with engine.connect() as tx:
-            return groups.every(tx)
-    except (DBAPIError, schema.SchemaMismatch):
-        return None
-    finally:
-        engine.dispose()
 
 
 def webhooks(site: Site, known: Iterable[Group]) -> list[OutsideServer]:

@@ -8,20 +8,17 @@ from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from typing import Any
 
-from sqlalchemy.exc import DBAPIError
 from twisted.internet.defer import TimeoutError
 
 from cod.choices import CANNOT_ORDER_BOOT, CANNOT_TELL, PowerDriverKind
-from cod.core.database.writer import connect
 from cod.doctor.asking import PATIENCE, answers
 from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
+from cod.doctor.rows import rows
 from cod.model import Node, Site
 from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError, Target
 from cod.power.drivers import drivers
 from cod.quantity import first_few
-from cod.site.load import Settings
-from cod.store import schema
 from cod.store.nodes import nodes
 
 FEW = 5  # names in a sentence
@@ -39,7 +36,7 @@ def findings(context: Context) -> Iterator[Finding]:
             " released is quarantined unless somebody reboots it by hand",
             "add a [[power]] rule; docs/power has the drivers",
         )
-    known = _nodes(context.settings)
+    known = rows(context.settings, nodes.every)
     if site.power and (driverless := driverless_names(known or [])):
         yield Finding(
             BAD,
@@ -120,18 +117,6 @@ def driverless_names(known: Sequence[Node]) -> list[str]:
 def listed(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
     return first_few(names, FEW)
-
-
-def _nodes(settings: Settings) -> list[Node] | None:
-    engine = connect(settings.database)
-    try:
-        schema.check(engine)
-        with engine.connect() as tx:
-            return nodes.every(tx)
-    except (DBAPIError, schema.SchemaMismatch):
-        return None
-    finally:
-        engine.dispose()
 
 
 def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:

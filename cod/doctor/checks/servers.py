@@ -5,17 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from pathlib import Path
 
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError
-
-from cod.core.database.writer import connect
 from cod.doctor.finding import GOOD, WARNING, Context, Finding
-from cod.model import HostPart, Site, database_urls
+from cod.doctor.rows import rows
+from cod.model import HostPart, Site
 from cod.quantity import span
 from cod.store import schema, servers
-from cod.store.engine import NoWriter
 
 AHEAD = 5.0  # seconds that harm nobody
 LATER = 60.0  # seconds between the starts of a host's first and its last part that mean nothing
@@ -25,18 +20,9 @@ LATELY = 3600.0  # seconds
 def findings(context: Context) -> Iterator[Finding]:
     """Yield what is wrong with the site's servers. That the database does not answer is for its own
     check to say."""
-    url = make_url(next(iter(database_urls(context.settings.database).values())))
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        return  # to connect would make it
-    engine = connect(context.settings.database)
-    try:
-        schema.check(engine)
-        with engine.connect() as tx:
-            parts = servers.every(tx)
-    except (schema.SchemaMismatch, DBAPIError, NoWriter):
+    parts = rows(context.settings, servers.every)
+    if parts is None:
         return
-    finally:
-        engine.dispose()
     yield from _restarted(parts, context.now)
     here = version("cod"), schema.head()
     newest = {each.server: each for each in sorted(parts, key=lambda each: each.seen_at)}

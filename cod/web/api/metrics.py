@@ -172,14 +172,18 @@ class MetricsRows(NamedTuple):
     starts: tuple[Mapping[str, float], Mapping[str, int]] = ({}, {})
 
 
+def families(rows: MetricsRows) -> list[Metric]:
+    """Return the metrics of what the database says."""
+    made = _counts(rows.counts), _energy(rows.energy), _faults(rows.faults), _starts(*rows.starts)
+    return [metric for each in made for metric in each]
+
+
 def text(rows: MetricsRows) -> bytes:
     """Return everything, in Prometheus's text format."""
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    made = _counts(rows.counts), _energy(rows.energy), _faults(rows.faults), _starts(*rows.starts)
-    for families in made:
-        registry.register(Families(families))
+    registry.register(Families(families(rows)))
     return generate_latest(registry)
 
 
