@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from cod.doctor.checks import machines
 from cod.doctor.finding import WARNING, Context
+from cod.doctor.rows import rows
 from cod.model import PowerRule, Site
 
 
@@ -30,7 +32,7 @@ def test_uefi_machines_whose_boot_nothing_orders(
 ) -> None:
     row = {"power_address": "", "power_account": None, "state": "inactive"} | changes
     known = [SimpleNamespace(name=f"n{n}", **row) for n in range(1, 8)]
-    monkeypatch.setattr(machines, "_nodes", lambda settings: known)
+    monkeypatch.setattr(machines, "rows", lambda settings, read: known)
     site = replace(Site("test", "cod.test", ()), power=(PowerRule("*", "wol", ""),))
     found = [
         one.found
@@ -39,3 +41,10 @@ def test_uefi_machines_whose_boot_nothing_orders(
     ]
     assert len(found) == warned
     assert all(one.startswith("n1, n2, n3, n4, n5 and 2 more: UEFI") for one in found)
+
+
+def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    file = tmp_path / "cod.db"
+    settings: Any = SimpleNamespace(database=f"sqlite:///{file}")
+    assert rows(settings, lambda tx: ["a row"]) is None
+    assert not file.exists()
