@@ -549,8 +549,8 @@ def size(count: float | None) -> Cell:
 # ---------------------------------------------------------------- values that people write
 
 
-class TextParam(click.ParamType[R]):
-    """A text of which `read` makes a value; its ValueError says what the text should be."""
+class WrittenValue(click.ParamType[R]):
+    """A parameter whose text `read` converts; its ValueError says what the text should be."""
 
     def __init__(self, name: str, read: Callable[[str], R]) -> None:
         self.name, self._read = name, read
@@ -629,14 +629,14 @@ def _mount(text: str) -> dict[str, Any]:
     return {"volume": volume, "mount": mount, "read_only": mode == "ro"}
 
 
-SPAN = TextParam("time", _span)
-SPAN_OR_ZERO = TextParam("time", partial(_span, zero=True))
-MOMENT = TextParam("moment", _moment)
-PAST = TextParam("moment", _past)
-SIZE = TextParam("size", _size)
-WORD_LIST = TextParam(
+SPAN = WrittenValue("time", _span)
+SPAN_OR_ZERO = WrittenValue("time", partial(_span, zero=True))
+MOMENT = WrittenValue("moment", _moment)
+PAST = WrittenValue("moment", _past)
+SIZE = WrittenValue("size", _size)
+WORD_LIST = WrittenValue(
     "words", lambda text: [word.strip() for word in text.split(",") if word.strip()]
 )
-KIND = TextParam("COUNT[:TEMPLATE[:FILE]]", _kind)
-PREFIX = TextParam("bits", _prefix)
-MOUNT = TextParam("VOLUME[:DIRECTORY[:ro]]", _mount)
+KIND = WrittenValue("COUNT[:TEMPLATE[:FILE]]", _kind)
+PREFIX = WrittenValue("bits", _prefix)
+MOUNT = WrittenValue("VOLUME[:DIRECTORY[:ro]]", _mount)

@@ -11,7 +11,7 @@ import click
 
 from cod.cli.nouns import Noun
 from cod.cli.show import (
-    TextParam,
+    WrittenValue,
     client,
     confirm,
     print_result,
@@ -38,7 +38,7 @@ def _days(text: str) -> list[str]:
     return days
 
 
-DAY_NAMES = TextParam("days", _days)
+DAY_NAMES = WrittenValue("days", _days)
 
 
 def this_zone() -> str:
