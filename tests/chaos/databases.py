@@ -36,6 +36,14 @@ class ChaosDatabase:
         else:
             node.start(*UNSYNCED)
 
+    def resume(self, node: DatabaseServer) -> None:
+        """Have a node that was stopped go on, and wait until the others have taken it in: a quorum
+        would be lost where the next fault hits one of them before."""
+        assert node.process is not None
+        node.process.send_signal(signal.SIGCONT)
+        if self._cluster is not None:
+            self._cluster.wait_until_whole()
+
     def recover(self) -> None:
         """Start all nodes after a crash of all."""
         if self._cluster is not None:

@@ -168,7 +168,7 @@ def pause_database(site: ChaosSite, rng: random.Random) -> ChaosFault | None:
     name, node = found
     assert node.process is not None
     node.process.send_signal(signal.SIGSTOP)
-    mend = partial(node.process.send_signal, signal.SIGCONT)
+    mend = partial(site.database.resume, node)
     return ChaosFault("database stopped", name, rng.uniform(3.0, 20.0), mend)
 
 

@@ -142,7 +142,8 @@ class ChaosRun:
         return self.outcome
 
     def _found(self) -> bool:
-        return bool(self.watch.violations or self.owners.violations)
+        found = self.outcome.violations, self.watch.violations, self.owners.violations
+        return any(found)
 
     def _wait(self) -> None:
         wanted = len(self.watch.seen) + self._rng.randint(1, MOST_MOVES)
@@ -162,7 +163,10 @@ class ChaosRun:
         self._said(self.outcome.story[-1])
         self.outcome.faults.setdefault(fault.kind, FaultCount())
         time.sleep(fault.seconds)
-        fault.mend()
+        try:
+            fault.mend()
+        except RuntimeError as error:  # what was seen until then is told nevertheless
+            self.outcome.violations.append(f"{line}: not mended: {error}")
         self._seen.append(SeenFault(fault, begin, time.monotonic(), manager))
 
     def _pass_written_times(self) -> None:

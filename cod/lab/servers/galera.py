@@ -216,6 +216,19 @@ class GaleraCluster:
             found = state.read_text()
             state.write_text(found.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1"))
 
+    def wait_until_whole(self) -> None:
+        """Wait until each node says that all are together. One that was expelled while it stood
+        still does not know of it at first; the others do."""
+        end = time.monotonic() + READY
+        while not all(
+            node.status("wsrep_cluster_status") == "Primary"
+            and node.status("wsrep_cluster_size") == str(len(self.nodes))
+            for node in self.nodes
+        ):
+            if time.monotonic() > end:
+                raise RuntimeError((self.nodes[0].folder / "error.log").read_text()[-3000:])
+            time.sleep(0.2)
+
     def size(self) -> int:
         """Return how many nodes the largest part of the cluster that has a quorum has."""
         sizes = (
