@@ -192,7 +192,8 @@ class World:
         # address -> the machine that was lent it, in which boot, and until when
         self._lent: dict[str, tuple[Machine, SimReactor, float]] = {}
         self._made = self._runs = 0
-        self._newest: tuple[int | None, float] = (None, 0.0)  # pending request, seen since when
+        # the newest pending request, the generation of the manager's claim, both since when
+        self._newest: tuple[int | None, int | None, float] = (None, None, 0.0)
         self._folder, self._told = folder, told
         # what people have asked for, by the run that is in the audit if it was carried out
         self._questions: dict[str, Told] = {}
@@ -521,11 +522,16 @@ class World:
                 return f"the leases of {over} are over"
             r, k = t.node_requests.c, t.reclaims.c
             newest = tx.scalar(select(func.max(r.id)).where(r.state == "pending"))
-            if newest != self._newest[0]:
-                self._newest = newest, self.clock.now
-            planned_at = max(self._newest[1], self._moved) + PLANNED
+            c = t.claims.c
+            manages = c.name == "manager", c.expires_at > self.clock.now + self._furthest
+            manager = tx.scalar(select(c.generation).where(*manages))
+            if manager is None:
+                return "nobody manages"
+            if (newest, manager) != self._newest[:2]:
+                self._newest = newest, manager, self.clock.now
+            planned_at = max(self._newest[2], self._moved) + PLANNED
             if newest is not None and self.clock.now < planned_at:
-                return "a request is new, or may get nodes that have just moved"
+                return "a request or its manager is new, or nodes have just moved"
             if tx.scalar(select(func.count()).where(k.ended_at.is_(None))):
                 return "nodes are being reclaimed"
             differing = [why for vcm in self._vcms.values() if (why := vcm.differs(tx))]
