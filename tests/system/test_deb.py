@@ -278,31 +278,32 @@ def test_the_units_are_good_in_systemds_eyes(package: Path) -> None:
 @pytest.mark.skipif(
     not all(map(shutil.which, ("podman", "mmdebstrap"))), reason="podman, mmdebstrap"
 )
-def test_a_server_runs_in_a_container(package: Path, tmp_path: Path) -> None:
+def test_a_server_runs_in_a_container(package: Path, short_folder: Path) -> None:
     """The server runs with the options of docs/systemd/cod.container, on a network of its own."""
-    podman = ["podman", "--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run")]
-    (tmp_path / "build").mkdir()
+    folder = short_folder  # podman takes no runroot of more than 50 characters
+    podman = ["podman", "--root", str(folder / "store"), "--runroot", str(folder / "run")]
+    (folder / "build").mkdir()
     for each in (package, ROOT / ".ci/container/cod.sysusers.conf"):
-        shutil.copy(each, tmp_path / "build")
-    base = tmp_path / "base.tar"
+        shutil.copy(each, folder / "build")
+    base = folder / "base.tar"
     for argv in (
         ["mmdebstrap", "--quiet", "--variant=minbase", debian.SUITE, str(base)],
         [*podman, "import", "-q", str(base), "localhost/base"],
         [
             *(*podman, "build", "-q", "--isolation=chroot", "--build-arg=BASE=localhost/base"),
             *("-t", "localhost/cod", "-f", str(ROOT / ".ci/container/Containerfile")),
-            str(tmp_path / "build"),
+            str(folder / "build"),
         ],
     ):
         made = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert made.returncode == 0, made.stdout + made.stderr
-    script = tmp_path / "script"
+    script = folder / "script"
     script.write_text(
-        CONTAINER.format(podman=" ".join(podman), options=quadlet(tmp_path), folder=tmp_path)
+        CONTAINER.format(podman=" ".join(podman), options=quadlet(folder), folder=folder)
     )
     done = subprocess.run(
         ["unshare", "--mount", "--net", "sh", "-e", script],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
@@ -318,7 +319,6 @@ def test_a_server_runs_in_a_container(package: Path, tmp_path: Path) -> None:
         "cod-web 0000000000000400",
     ]
     assert stopped == "0"
-    shutil.rmtree(tmp_path)  # a gigabyte
 
 
 def quadlet(folder: Path) -> str:
