@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import os
 import socket
-import ssl
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -26,6 +24,7 @@ from sqlalchemy import (
 )
 
 from cod.model import database_urls
+from cod.store.mariadb.connections import connection as mariadb_connection
 
 Key = TypeVar("Key")
 Tx = Connection
@@ -48,9 +47,6 @@ ABANDONED = 10
 # stopped between that look and its COMMIT, or whose COMMIT the network holds up, finds its
 # transaction ended before another host can be the writer.
 ABANDONED_BY_WRITER = 2
-# Seconds without a sign of life of the host's kernel after which a connection counts as lost. A
-# host that works at a long statement, or hangs, still has a kernel that answers.
-SILENT = 9
 # Seconds without a statement after which the host ends a connection. The host is not told of one
 # that was given up while it could not be reached, and would keep it for hours, as one of the few
 # that it accepts.
@@ -100,9 +96,9 @@ def connect(
     SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys,
     BEGIN IMMEDIATE; a file that is not there yet is made for its owner alone. MariaDB: READ
     COMMITTED, at most `size` connections; a host that takes longer than `patience` seconds for an
-    answer, or cannot be reached for `SILENT` seconds, counts as lost; encrypted where the host can,
-    with its certificate compared only where the URL says so (``?ssl_ca=``). Errors do not show a
-    statement's values: they end in the log, and may be what proves a server to an agent.
+    answer, or cannot be reached for `connections.SILENT` seconds, counts as lost; encrypted where
+    the host can, with its certificate compared only where the URL says so (``?ssl_ca=``). Errors do
+    not show a statement's values: they end in the log, and may be what proves a server to an agent.
     """
     if url.startswith("sqlite"):
         engine = create_engine(
@@ -144,57 +140,10 @@ def connect(
     return engine
 
 
-def _connection(dialect: Any, args: Any, options: dict[str, Any]) -> Any:
-    """Return a connection that is not open yet."""
-    kind = _watched(dialect.loaded_dbapi.Connection)
-    if any(name.startswith(("ssl", "read_default")) for name in options):  # told whom to trust
-        return kind(*args, **options, defer_connect=True)
-    # The driver by itself would read all certificates of the system for each connection, to compare
-    # the host's with none of them.
-    made = kind(*args, **options, ssl_disabled=True, defer_connect=True)
-    made.ssl, made.ctx = True, _tls_without_proof()
-    return made
-
-
-@cache
-def _watched(driver: Any) -> Any:
-    """Return the driver's class of connections, extended to notice silence from the host's
-    greeting on."""
-
-    class Watched(driver):  # type: ignore[misc]
-        def _get_server_information(self) -> None:
-            _notice_silence(self._sock)
-            super()._get_server_information()
-
-    return Watched
-
-
-@cache
-def _tls_without_proof() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
 def _open(dialect: Any, _record: Any, args: Any, options: dict[str, Any]) -> Any:
-    connection = _connection(dialect, args, options)
+    connection = mariadb_connection(dialect, args, options)
     connection.connect()
     return connection
-
-
-def _notice_silence(line: socket.socket) -> None:
-    """Have the kernel end a connection whose other end cannot be reached. By itself it would wait
-    for a quarter of an hour where something was sent, and for two hours where an answer was lost:
-    long after the link was mended."""
-    if line.family == socket.AF_UNIX:
-        return
-    for option, value in (
-        (socket.TCP_USER_TIMEOUT, SILENT * 1000),
-        (socket.TCP_KEEPIDLE, max(SILENT // 3, 1)),
-        (socket.TCP_KEEPINTVL, max(SILENT // 3, 1)),
-        (socket.TCP_KEEPCNT, 2),
-    ):
-        line.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _leave_reader(context: Any) -> None:
@@ -213,7 +162,7 @@ def _follow(engine: Engine, urls: dict[str, str], writer: Writer) -> None:
         where = writer.where()
         host = hosts[where[0]]
         options |= {"host": host.host, "port": host.port or 3306}
-        connection = _connection(dialect, args, options)
+        connection = mariadb_connection(dialect, args, options)
         with listing:
             open_.add(connection)  # before it is made: also that can be cut
         connection.connect()

@@ -20,6 +20,7 @@ from cod.store import claims, tables
 from cod.store import engine as database
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.mariadb import connections
 from cod.store.nodes import nodes
 from tests import cutlinks
 from tests.mariadb import UNSYNCED, MariaDB
@@ -216,7 +217,7 @@ def test_flows_leave_a_connection_whose_link_was_cut(
     mariadb: MariaDB, calls: Calls, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     """TCP repeats a question for a quarter of an hour, and waits for an answer for two hours."""
-    monkeypatch.setattr(database, "SILENT", 1)
+    monkeypatch.setattr(connections, "SILENT", 1)
     holder = mariadb.connect()
     holder.cursor().execute(f"SELECT GET_LOCK('{lost}', 0)")  # of this test alone
     lines: list[socket.socket] = []
@@ -249,7 +250,7 @@ def test_a_connection_whose_link_is_cut_while_it_is_made_is_left_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Show that the host's greeting is not waited for for two hours."""
-    monkeypatch.setattr(database, "SILENT", 1)
+    monkeypatch.setattr(connections, "SILENT", 1)
     with socket.create_server(("127.0.0.1", 0)) as host, ThreadPoolExecutor() as thread:
         url = f"mysql+pymysql://cod@127.0.0.1:{host.getsockname()[1]}/cod"
         made = thread.submit(database.connect(url).connect)
