@@ -542,6 +542,23 @@ def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:
     return {"sqlite": on_lite, "mysql": on_maria, "mariadb": on_maria}
 
 
+def insert_each(tx: Tx, statement: Insert, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Run an INSERT, as of `upsert`, for each of the rows, all with the same columns."""
+    text, names = _inserting_each(statement, tuple(rows[0]), tx.dialect)
+    values: Any = [tuple(map(row.__getitem__, names)) for row in rows] if names else list(rows)
+    tx.exec_driver_sql(text, values)
+
+
+@lru_cache(maxsize=16)
+def _inserting_each(
+    statement: Insert, names: tuple[str, ...], dialect: Dialect
+) -> tuple[str, tuple[str, ...]]:
+    """Return the statement's text for those columns, and their names in the text's order; none
+    where the text names them."""
+    compiled: Any = statement.compile(dialect=dialect, column_keys=list(names))
+    return compiled.string, tuple(compiled.positiontup or ())
+
+
 def theirs(
     column: ColumnElement[int | None], groups: frozenset[int] | None
 ) -> list[ColumnElement[bool]]:

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Select, bindparam, delete, select, update
+from sqlalchemy import Select, delete, select
 
 from cod.model import Binding, DhcpClient
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
-from cod.store.rows import Among, Rows, upsert
+from cod.store.rows import Among, RowChange, Rows, insert_each, update_all, upsert
 
 # Every statement is made once: SQLAlchemy keeps what it works out of a statement with the
 # statement, and to work it out anew for each batch was half of a small batch's cost.
@@ -45,11 +45,6 @@ _CLIENTS: Select[Any] = (
     .outerjoin(t.node_stories, t.node_stories.c.node_id == _n.id)
     .where(Among(t.nics.c.mac, "macs"))
 )
-_HEARD = (
-    update(t.nodes)
-    .where(_n.id == bindparam("node"))
-    .values(relay=bindparam("by"), circuit=bindparam("port"), remote=bindparam("switch"))
-)
 _OF_MACS = bindings.ROWS.select.where(Among(_b.mac, "macs")).with_for_update()
 _AT = bindings.ROWS.select.where(Among(_b.address, "addresses")).with_for_update()
 _FORGET = delete(t.bindings).where(Among(_b.address, "addresses"))
@@ -69,14 +64,15 @@ def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
 
 def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
     """Record the relay and the switch port through which those clients were heard now."""
-    tx.execute(
-        _HEARD,
-        [
-            {"node": client.id, "by": client.relay, "port": client.circuit, "switch": client.remote}
-            # in one order: no deadlocks
-            for client in sorted(heard, key=attrgetter("id"))
-        ],
+    heard_in_order = sorted(heard, key=attrgetter("id"))  # one order for all: no deadlocks
+    changes = (
+        RowChange(
+            {"id": each.id},
+            {"relay": each.relay, "circuit": each.circuit, "remote": each.remote},
+        )
+        for each in heard_in_order
     )
+    update_all(tx, t.nodes, changes)
 
 
 def probes(mac: str, pool: range, count: int) -> list[int]:
@@ -215,7 +211,7 @@ class BindingBatch:
         if gone:
             self._tx.execute(_FORGET, {"addresses": gone})
         if renewed:
-            self._tx.execute(_RENEW[self._tx.dialect.name], renewed)
+            insert_each(self._tx, _RENEW[self._tx.dialect.name], renewed)
         if new:
             bindings.add(self._tx, new)
         for address in rows:

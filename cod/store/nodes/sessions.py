@@ -26,16 +26,11 @@ from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.rows import Rows, remove_all
+from cod.store.rows import RowChange, Rows, remove_all, update_all
 
 _s = t.sessions.c
 ROWS = Rows(AgentSession, t.sessions)
 get, forget, count = ROWS.get, ROWS.remove, ROWS.count
-_SENT = (
-    update(t.sessions)
-    .where(_s.node_id == bindparam("node"), _s.epoch == bindparam("begun"))
-    .values(order_sent=bindparam("order"))
-)
 _PEERS = (
     _s.node_id == bindparam("node"),
     _s.server == bindparam("by"),
@@ -77,7 +72,6 @@ _TO_SETTLE = (
     .order_by(_n.since, _n.id)
     .limit(500)
 )
-_SEEN = update(t.nodes).where(t.nodes.c.id == bindparam("node")).values(last_seen=bindparam("at"))
 
 
 def open(
@@ -144,9 +138,11 @@ def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
     """Record, for each (node id, epoch of its connection, order's id), the order that was sent
     last; '' for none."""
     # by id, as `touch` meets them: two that lock each other's rows would both have to begin again
-    rows = [{"node": node, "begun": epoch, "order": order} for node, epoch, order in sorted(sent)]
-    if rows:
-        tx.execute(_SENT, rows)
+    rows = (
+        RowChange({"node_id": node, "epoch": epoch}, {"order_sent": order})
+        for node, epoch, order in sorted(sent)
+    )
+    update_all(tx, t.sessions, rows)
 
 
 def waiting(
@@ -205,9 +201,7 @@ def touch(tx: Tx, server: str, now: float) -> None:
 
 def seen(tx: Tx, when: Iterable[tuple[int, float]]) -> None:
     """Record when nodes were last heard: (node, time) pairs."""
-    rows = [{"node": node_id, "at": at} for node_id, at in when]
-    if rows:
-        tx.execute(_SEEN, rows)
+    update_all(tx, t.nodes, (RowChange({"id": node}, {"last_seen": at}) for node, at in when))
 
 
 def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
