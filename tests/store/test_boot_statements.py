@@ -42,8 +42,8 @@ class Counted:
 @pytest.mark.parametrize(
     ("known", "limits"),
     [
-        (False, {"script": 1, "mint": 3, "open": 7, "report": 13}),
-        (True, {"script": 1, "mint": 4, "open": 10, "report": 10}),
+        (False, {"script": 1, "mint": 3, "open": 6, "report": 12}),
+        (True, {"script": 1, "mint": 4, "open": 10, "report": 9}),
     ],
 )
 def test_a_boot_takes_few_statements(

@@ -179,16 +179,34 @@ def wipe_for(node: Node, document: str, group: Group) -> str:
     return wiping.strictest(node.wipe, group.wipe, template.parse(document).wipe)
 
 
-def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Node:
+def settle(
+    tx: Tx,
+    node: Node,
+    *,
+    now: float,
+    actor: str,
+    policy: Policy,
+    columns: Mapping[str, Any] | None = None,
+) -> Node:
     """Settle a node whose agent has reported, once it has rested at the crossroads
     (`lifecycle.settle`); any other stays as it is. So does one whose disks would be written, while
-    the site is held."""
+    the site is held. `columns` of the node, which it has already, are written with that."""
+    step = _settling(tx, node, now, policy)
+    if step is None:
+        return nodes.change(tx, node, **columns) if columns else node
+    if columns:
+        step = replace(step, columns={**columns, **step.columns})
+    return apply(tx, node, step, now=now, actor=actor, policy=policy)
+
+
+def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:
+    """Return the step that settles the node; None: it stays."""
     if node.state != NodeState.TRAMPOLINE:
-        return node
+        return None
     if node.released:
         bindings.returned(tx, node.id)
     if not lifecycle.rested(node, policy, now):
-        return node
+        return None
     step = lifecycle.settle(
         node,
         None if node.vcluster_id is None else holding.assignment(tx, node),
@@ -196,10 +214,10 @@ def settle(tx: Tx, node: Node, *, now: float, actor: str, policy: Policy) -> Nod
         tables=policy.wipe == "tables",
     )
     if stories.holds(tx, node.id):
-        return node  # settled when its machine has told what it holds
+        return None  # settled when its machine has told what it holds
     if step.event in WRITES and watermarks.at(tx, watermarks.HOLD) is not None:
-        return node  # settled when the hold ends
-    return apply(tx, node, step, now=now, actor=actor, policy=policy)
+        return None  # settled when the hold ends
+    return step
 
 
 def is_stuck(node: Node) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from cod import notice_texts
 from cod.core import notices
@@ -19,6 +20,8 @@ from cod.store.nodes import conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
+_REGISTERED = Step(NodeEvent.REGISTERED, "its first hardware report")
+_APPROVED = Step(NodeEvent.APPROVED, "the site approves new machines by itself")
 
 
 def report(
@@ -85,8 +88,9 @@ def report(
     nodes.set_labels(tx, node.id, hardware.labels)
     placed = placed or joining.heir is not None
     remembered, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
-    stored = nodes.change(tx, node, **columns, **remembered)
-    after = _move_on(tx, stored, moved, site, now)
+    columns.update(remembered)
+    stored = nodes.changed(node, columns)
+    after = _move_on(tx, stored, columns, moved, site, now)
     effects = transitions.wakes(stored, after)
     if not session.reported:
         sessions.set_reported(tx, peer)
@@ -294,14 +298,44 @@ def _place(
     return {}, ""
 
 
-def _move_on(tx: Tx, node: Node, moved: str, site: Site, now: float) -> Node:
-    """Return the node in the state into which its report leads. `moved` says why the node is not at
-    its place, or is ''."""
+def _move_on(
+    tx: Tx, node: Node, columns: dict[str, Any], moved: str, site: Site, now: float
+) -> Node:
+    """Write the `columns` of the node's report; return the node in the state into which the report
+    leads. `moved` says why the node is not at its place, or is ''."""
     if moved and node.state == NodeState.TRAMPOLINE:
-        return _apply(tx, node, Step(NodeEvent.QUARANTINED, moved, {"reason": moved}), site, now)
-    if node.boot_unordered and (unproven := boot_evidence.unproven(tx, node, site, now)):
-        return _apply(tx, node, unproven, site, now)
-    return _settle(tx, node, site, now)
+        step: Step | None = Step(NodeEvent.QUARANTINED, moved, {"reason": moved})
+    else:
+        step = boot_evidence.unproven(tx, node, site, now)
+    if step is not None:
+        return _apply(tx, nodes.change(tx, node, **columns), step, site, now)
+    if node.state == NodeState.TRAMPOLINE:  # as of most reports: one statement writes all
+        return transitions.settle(
+            tx, node, now=now, actor="agent", policy=site.policy, columns=columns
+        )
+    if node.state == NodeState.NEW and (ready := _registered(tx, node, columns, site, now)):
+        return ready
+    return _settle(tx, nodes.change(tx, node, **columns), site, now)
+
+
+def _registered(tx: Tx, node: Node, columns: dict[str, Any], site: Site, now: float) -> Node | None:
+    """Return a new machine, registered and approved, in the reserve, with the `columns` of its
+    report; None, with nothing written, where more has to be decided about it."""
+    if (
+        not site.policy.auto_approve
+        or site.burnin.at_registration
+        or watermarks.at(tx, watermarks.HOLD) is not None
+    ):
+        return None
+    # Nobody could ask for a capture or a burn-in of a machine that had not reported.
+    idled = lifecycle.settle(replace(node, state=NodeState.TRAMPOLINE), None)
+    if idled.event is not NodeEvent.IDLED:
+        return None
+    steps = replace(_REGISTERED, columns=columns), _APPROVED, idled
+    registered = transitions.register(tx, node, steps, now=now, actor="agent", policy=site.policy)
+    if site.switches:
+        switch_ports.leave(tx, registered, now)
+    return registered
 
 
 def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
@@ -309,26 +343,11 @@ def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
 
 
 def _settle(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    held = node.state == NodeState.NEW and watermarks.at(tx, watermarks.HOLD) is not None
-    if held:
-        stories.include(tx, node.id)
-    registered = Step(NodeEvent.REGISTERED, "its first hardware report")
-    approved = Step(NodeEvent.APPROVED, "the site approves new machines by itself")
-    approves = site.policy.auto_approve
-    if node.state == NodeState.NEW and approves and not held and not site.burnin.at_registration:
-        # Nobody could ask for a capture or a burn-in of a machine that had not reported.
-        idled = lifecycle.settle(replace(node, state=NodeState.TRAMPOLINE), None)
-        if idled.event is NodeEvent.IDLED:
-            steps = registered, approved, idled
-            moved = transitions.register(
-                tx, node, steps, now=now, actor="agent", policy=site.policy
-            )
-            if site.switches:
-                switch_ports.leave(tx, moved, now)
-            return moved
     if node.state == NodeState.NEW:
-        node = _apply(tx, node, registered, site, now)
-    if node.state == NodeState.REGISTERING and approves:
-        node = _apply(tx, node, approved, site, now)
+        if watermarks.at(tx, watermarks.HOLD) is not None:
+            stories.include(tx, node.id)
+        node = _apply(tx, node, _REGISTERED, site, now)
+    if node.state == NodeState.REGISTERING and site.policy.auto_approve:
+        node = _apply(tx, node, _APPROVED, site, now)
         burnins.ask_of_new(tx, node, site, now, "agent")
     return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)

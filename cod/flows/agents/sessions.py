@@ -83,7 +83,7 @@ def open(
             columns = {"power": power, "power_seen_at": now, "boot_unordered": False}
     elif used is not None and node.boot_unordered:  # the same boot: its machine was not reset
         columns = {"boot_unordered": False}
-    if columns or moved.last_seen != now:
+    if columns:
         moved = nodes.change(tx, moved, **columns, last_seen=now)
     epoch = sessions.open(tx, node.id, server, session.address, now, older)
     return Result(

@@ -271,6 +271,7 @@ class AgentConnection(Protocol):
             del server.nodes[self.peer.node_id]
             self.peer = result.value
             server.adopt(self, result.value)
+        server.seen.pop(result.value.node_id, None)  # the flow has written it
         self.send(Ack())
         server.effects(result.effects)
 

@@ -253,6 +253,7 @@ class ConfdServer(Service):
     def adopt(self, connection: Connection, peer: Peer) -> None:
         """Note that `connection` is `peer`'s now; an older one of the same node is closed."""
         self.known(connection)
+        self.seen[peer.node_id] = self.clock()
         older = self.nodes.get(peer.node_id)
         self.nodes[peer.node_id] = connection
         if older and older is not connection:
@@ -267,8 +268,9 @@ class ConfdServer(Service):
         """Take a connection out of the strangers: its agent has proved itself, or it is closed."""
         if connection.is_stranger:
             connection.is_stranger = False
-            # `-=` drops what is at zero: the table does not grow with each address that was here
-            self.strangers -= Counter({connection.address: 1})
+            self.strangers[connection.address] -= 1
+            if not self.strangers[connection.address]:
+                del self.strangers[connection.address]
 
     def gone(self, connection: Connection) -> None:
         """Forget a closed connection. Its agent gets some time to come back before it counts as
