@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from cod.model import Refused
+from cod.quantity import read_size
 
 FIRMWARE = ("bios", "uefi")
 NICS = ("virtio-net-pci", "e1000", "e1000e", "rtl8139", "vmxnet3")
@@ -46,8 +47,6 @@ SMALLEST = 24  # prefix length of a network with hosts and pools of addresses
 Part = TypeVar("Part")
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
-_SIZE = re.compile(r"(\d+)([KMGT]?)")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # any fixed value: it keeps these UUIDs apart from others'
 _UUIDS = uuid.UUID("5c5f7d0e-2a6b-5b8f-9c53-c0d1ab000000")
 
@@ -275,11 +274,11 @@ def completed(spec: LabSpec) -> LabSpec:
 
 
 def size_of(text: str | int) -> int:
-    """Return bytes from ``4G``, ``512M`` or a number; `Refused` for anything else."""
-    match = _SIZE.fullmatch(str(text).upper())
-    if not match:
-        raise Refused("invalid", f"{text!r} is not a size such as 4G", "size")
-    return int(match[1]) * _UNITS[match[2]]
+    """Return bytes as `quantity.read_size` does. Raises `Refused` for anything else."""
+    try:
+        return read_size(str(text))
+    except ValueError as error:
+        raise Refused("invalid", f"{text!r} {error}", "size") from None
 
 
 def _node(row: Mapping[str, Any], where: str) -> LabNode:

@@ -172,7 +172,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         },
         {"twisted", "zope", "OpenSSL", "pysnmp", "netmiko", "paramiko"},
     ),
-    "cod.lab": ({"cod.lab", "cod.model", "cod.data"}, {"click", "rich"}),
+    "cod.lab": ({"cod.lab", "cod.model", "cod.data", "cod.quantity"}, {"click", "rich"}),
     "cod.lab.servers": ({"cod.lab", "cod.client", "cod.model", "cod.data"}, {"pymysql"}),
     "cod.lab.storm": (
         {"cod.lab", "cod.wire", "cod.svg", "cod.orders", "cod.store", *LEAVES},

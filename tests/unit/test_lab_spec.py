@@ -113,7 +113,7 @@ def test_identities_are_stable_and_differ_by_lab_and_node() -> None:
         ("[[nodes]]\nname = 'n1'\nmachine = 'isapc'", "'isapc' is not one of"),
         ("[[nodes]]\nname = 'n1'\nmemory = 16", "16 MiB"),
         ("[[nodes]]\nname = 'n1'\ncpus = 0", "0 is not between"),
-        ("[[nodes]]\nname = 'n1'\ndisks = [{ size = '4 G' }]", "'4 G' is not a size"),
+        ("[[nodes]]\nname = 'n1'\ndisks = [{ size = '4 X' }]", "'4 X' should be an amount"),
         ("[[nodes]]\nname = 'n1'\ndisks = [{ size = 1000 }]", "1000 is no size"),
         ("[[nodes]]\nname = 'n1'\ndisks = [{ bus = 'scsi' }]", "'scsi' is not one of"),
         ("[[nodes]]\nname = 'n1'\ndisks = [{ speed = 1 }]", "unknown key 'speed'"),
@@ -140,12 +140,14 @@ def test_refusals_name_the_trouble(text: str, words: str) -> None:
 
 
 def test_sizes() -> None:
-    assert [size_of(text) for text in ("512", "4k", "3M", "2G", "1T", 7)] == [
+    assert [size_of(text) for text in ("512", "4k", "3M", "2G", "1T", "1.5 GiB", "2 GB", 7)] == [
         512,
         4096,
         3 << 20,
         2 << 30,
         1 << 40,
+        3 << 29,
+        2 * 10**9,
         7,
     ]
 
