@@ -295,7 +295,7 @@ def boot__dhcp__answer(lab: Lab) -> Call:
 
 @case
 def core__networks__isolation__subnets(lab: Lab) -> Call:
-    return bound(dhcp.networks, lab.site)
+    return bound(dhcp.isolated_subnets, lab.site)
 
 
 def switched(lab: Lab) -> tuple[power.PowerTask, Any]:

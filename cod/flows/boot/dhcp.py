@@ -50,7 +50,7 @@ DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
 MOST_LEFT = 4  # addresses that the systems of one held node may keep
 # a held node, of which no agent has said that it is as the database says
 _IN_DOUBT = (StoryVerdict.SILENT, StoryVerdict.DIFFERS)
-networks = isolation.subnets  # of isolated vclusters, where the server answers, too
+isolated_subnets = isolation.subnets  # of isolated vclusters, where the server answers, too
 
 
 def answer(
@@ -121,20 +121,7 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     if client is None:
         return None
     if query.kind == "DISCOVER":
-        # Proposals of blocks are made of where on the network the machine is, which is written once
-        # a batch, on change. Only a broadcast tells it, and of its boot NIC: a system that renews
-        # its binding speaks past the relay.
-        relay = None if query.giaddr == "0.0.0.0" else query.giaddr
-        way = relay, query.circuit, query.remote
-        known = client.relay, client.circuit, client.remote
-        heard = boot.is_heard(client, batch.site.policy, batch.now)
-        if query.mac == client.boot_mac and way != known and not heard:
-            batch.heard[client.id] = replace(
-                client, relay=relay, circuit=query.circuit, remote=query.remote
-            )
-        else:
-            # of two relays that pass on one packet the last counts
-            batch.heard.pop(client.id, None)
+        _note_place(batch, query, client)
     # anybody can ask: that a boot has failed is told when its script is fetched again
     if verdict.event not in (None, NodeEvent.BOOT_FAILED):
         client = _apply_event(batch, client, verdict.event, verdict.why)
@@ -147,19 +134,34 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         if query.server_id is not None and query.server_id not in batch.subnets.servers:
             return None
         return _nak(batch, query, net, None)
-    row = (
-        held
-        if verdict.binding == "boot"
-        else batch.bindings.get(query.mac, "vcluster", net.subnet.name)
-    )
-    if verdict.binding == "vcluster" and row is not None and _is_others(batch, query):
-        _take_others(batch, query, net, client, row)
-        return None
-    if row is not None and row.kind == "boot" and row.address not in net.pool:
+    row = held
+    if verdict.binding == "vcluster":
+        row = batch.bindings.get(query.mac, "vcluster", net.subnet.name)
+        if row is not None and _is_others(batch, query):
+            _take_others(batch, query, net, client, row)
+            return None
+        if row is None and query.kind == "DISCOVER":
+            return None  # nothing is reserved for its system
+    elif row is not None and row.address not in net.pool:
         row = None  # the pool has been moved since
-    if row is None and verdict.binding == "vcluster" and query.kind == "DISCOVER":
-        return None  # nothing is reserved for its system
     return _ANSWERS[query.kind](batch, query, net, client, row)
+
+
+def _note_place(batch: Batch, query: DhcpQuery, client: DhcpClient) -> None:
+    """Note where on the network a DISCOVER was heard, of which proposals of blocks are made; it is
+    written once a batch, on change. Only a broadcast tells it, and of the machine's boot NIC: a
+    system that renews its binding speaks past the relay."""
+    relay = None if query.giaddr == "0.0.0.0" else query.giaddr
+    place = relay, query.circuit, query.remote
+    known = client.relay, client.circuit, client.remote
+    heard = boot.is_heard(client, batch.site.policy, batch.now)
+    if query.mac == client.boot_mac and place != known and not heard:
+        batch.heard[client.id] = replace(
+            client, relay=relay, circuit=query.circuit, remote=query.remote
+        )
+    else:
+        # of two relays that pass on one packet the last counts
+        batch.heard.pop(client.id, None)
 
 
 def _answer_isolated(
@@ -231,13 +233,9 @@ def _request(
         until = batch.now + batch.site.policy.boot_time
         repeated = boot.is_repeat(query, client.boot_served_at, row.xid, batch.now)
         batch.bindings.put(
-            Binding(
-                row.address,
-                row.mac,
-                "boot",
-                client.id,
-                row.subnet,
-                hostname=None,
+            replace(
+                row,
+                node_id=client.id,
                 state="bound",
                 expires_at=until,
                 client_id=client_id,

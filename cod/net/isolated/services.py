@@ -61,7 +61,7 @@ class NetworkServices(Periodic):
         """Start and stop what has to be."""
         wanted = {
             each.name: each
-            for each in await self._pool.run_at(0, flow.networks, self._site.current)
+            for each in await self._pool.run_at(0, flow.isolated_subnets, self._site.current)
         }
         gone = [name for name, (subnet, _) in self.running_in.items() if wanted.get(name) != subnet]
         for name in gone:
