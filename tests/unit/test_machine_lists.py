@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cod.cli.nodes.inventory import FORMATS
+from cod.cli.nodes.inventory import FORMATS, MOST, import_
 from cod.machine_lists import READERS
 from cod.machine_lists.entry import ListedMachine, NotTaken, UnreadableList, label
+from cod.web.api.resources import inventory
 
 A, B, C = "52:54:00:00:00:0a", "52:54:00:00:00:0b", "52:54:00:00:00:0c"
 UUID = "4c4c4544-0042-3510-8054-b4c04f4e3232"
@@ -29,6 +30,11 @@ def text(tmp_path: Path, content: str, name: str = "list") -> Path:
 
 def test_the_command_offers_each_reader() -> None:
     assert list(FORMATS) == list(READERS)
+    assert all(name in (import_.help or "") for name in FORMATS)
+
+
+def test_the_command_sends_as_many_machines_as_the_server_takes() -> None:
+    assert MOST == inventory.MOST
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from cod.cli.show import (
 from cod.client import path
 from cod.model.views import NodeView
 
-MOST = 500  # machines in one question, as the server has it
+MOST = 500  # machines in one question, as `web.api.resources.inventory` takes them
 FORMATS = (
     "csv",
     "dhcpd",
