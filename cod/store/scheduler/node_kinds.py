@@ -27,6 +27,8 @@ AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
 # What does not answer its power commands is passed over: nobody knows when it is there.
 _silent = t.nodes.alias("silent").c
 ANSWERS = _n.id.not_in(select(_silent.id).where(_silent.waits_for == POWER_CONTROL))
+# Who is free: a rule, which stands in the store because it is a condition of SQL. Plans count by it
+# and grants pick by it.
 ABLE = and_(UNHELD, _n.released == 0, AT_HAND, ANSWERS)
 FREE = and_(ABLE, _n.state.in_(_READY))
 PORT_USABLE = switch_ports.usable(_n.boot_mac)
