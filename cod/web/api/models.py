@@ -128,12 +128,29 @@ class CreateOf(Body, Generic[T]):
             add_to_body(cls, described(record), cls.defaults)
 
 
-class PatchOf(Body, Generic[T]):
-    """Changes to a described `T`; what is left out stays. `null_stays`: so does what is null; else
-    null is refused where it means nothing."""
+class Patch(Body):
+    """Changes to a thing; what is left out stays.
+
+    null_stays   so does what is null; else null is refused but for fields that `may_be_null`
+    beside       fields that are no changes by themselves
+    """
 
     null_stays: ClassVar[bool] = False
     may_be_null: ClassVar[frozenset[str]] = frozenset()
+    beside: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.model_fields_set - self.beside:
+            raise ValueError("names nothing to change")
+        for name in () if self.null_stays else type(self).model_fields:
+            if name in self.model_fields_set - self.may_be_null and getattr(self, name) is None:
+                raise ValueError(f"{name} cannot be null")
+        return self
+
+
+class PatchOf(Patch, Generic[T]):
+    """Changes to a described `T`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Add the fields of the record."""
@@ -142,15 +159,6 @@ class PatchOf(Body, Generic[T]):
             fields = described(record)
             add_to_body(cls, fields, None)
             cls.may_be_null = frozenset(each.name for each in fields if each.clears)
-
-    @model_validator(mode="after")
-    def _something(self) -> Self:
-        if not self.model_fields_set:
-            raise ValueError("names nothing to change")
-        for name in () if self.null_stays else type(self).model_fields:
-            if name in self.model_fields_set - self.may_be_null and getattr(self, name) is None:
-                raise ValueError(f"{name} cannot be null")
-        return self
 
 
 class Query(BaseModel):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cod import model
 from cod.choices import PowerVerb
@@ -105,6 +105,7 @@ class NodePatch(PatchOf[model.NodeView]):
     """Changes to a node, by an administrator; what is left out stays."""
 
     null_stays = True
+    beside = frozenset({"keep_was"})
     keep: list[Annotated[str, Field(max_length=120)]] | None = Field(
         default=None,
         max_length=16,
@@ -126,12 +127,6 @@ class NodePatch(PatchOf[model.NodeView]):
     def given(self) -> dict[str, Any]:
         """Return the fields that the patch names, with their values."""
         return self.model_dump(exclude_unset=True)
-
-    @model_validator(mode="after")
-    def _marks(self) -> NodePatch:
-        if self.model_fields_set == {"keep_was"}:
-            raise ValueError("names nothing to change")
-        return self
 
 
 class PowerWish(Body):

@@ -5,21 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from cod.flows.scheduler import shares
 from cod.flows.scheduler.shares import GroupShare, GroupUse, TypeShare, UsedSpan, UserShare
-from cod.web.api.models import Body, DnsLabel, Reply, ReplyOf
+from cod.web.api.models import DnsLabel, Patch, Reply, ReplyOf
 from cod.web.api.routes import ADMINS, ANYBODY, Shaped, listed, named_route, route, see
 
 Nodes = Annotated[int, Field(ge=0, le=10_000_000)]
 Shares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
-class SharePatch(Body):
+class SharePatch(Patch):
     """Changes to a group's entitlements; what is left out stays. A node limit of null: the site's
     default, a limit of node-hours of null: none."""
 
+    may_be_null = frozenset({"node_limit", "hours_limit", "parent"})
     shares: Shares | None = Field(
         default=None,
         description="what it is to have of the site, in proportion to the other groups'",
@@ -53,35 +54,14 @@ class SharePatch(Body):
         default=None, description="its requests are ranked by what their users have used"
     )
 
-    @model_validator(mode="after")
-    def _something(self) -> SharePatch:
-        if not self.model_fields_set:
-            raise ValueError("names nothing to change")
-        for name in (
-            "shares",
-            "guarantee",
-            "type_limits",
-            "type_guarantees",
-            "type_shares",
-            "user_shares",
-        ):
-            if name in self.model_fields_set and getattr(self, name) is None:
-                raise ValueError(f"{name} cannot be null")
-        return self
-
 
 class SharePreviewBody(SharePatch):
     """A change of a group's entitlements to be tried. The simulation ends now."""
 
+    beside = frozenset({"days"})
     days: Annotated[int, Field(ge=1, le=28)] = Field(
         default=14, description="days of the site's own requests that are simulated"
     )
-
-    @model_validator(mode="after")
-    def _more(self) -> SharePreviewBody:
-        if self.model_fields_set == {"days"}:
-            raise ValueError("names nothing to change")
-        return self
 
 
 class GroupWaitReply(Reply):
