@@ -106,10 +106,8 @@ def reject(tx: Tx, request_id: int, reason: str, now: float) -> bool:
     """
     if not decide(tx, request_id, RequestState.REJECTED, reason, now):
         return False
-    request = requests.get(tx, request_id)
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True) if request else None
-    assert request is not None
-    assert vcluster is not None
+    request = requests.numbered(tx, request_id)
+    vcluster = vclusters.known(tx, request.vcluster_id, lock=True)
     notices.tell(tx, vcluster, notice_texts.request_rejected(vcluster, request.id, reason), now)
     vcm_outbox.refused(tx, request, reason, now)
     if vcluster.state == VclusterState.PENDING:

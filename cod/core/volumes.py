@@ -208,8 +208,7 @@ def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
     for one in attached:
         if one.leaving:
             continue
-        volume = volumes.get(tx, one.volume_id, lock=True)
-        assert volume is not None
+        volume = volumes.known(tx, one.volume_id, lock=True)
         detach(tx, volume, one.id, now)
         others = [other for other in volumes.attachments(tx, [volume.id]) if not other.leaving]
         if one.delete_after is not None and not others and volume.deleted_at is None:

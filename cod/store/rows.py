@@ -227,9 +227,16 @@ class Rows(Generic[Record]):
         row = tx.execute(self._by_key[lock], {"value": key}).one_or_none()
         return None if row is None else self._record(*row)
 
-    def known(self, tx: Tx, key: int | str) -> Record:
+    def known(self, tx: Tx, key: int | str, *, lock: bool = False) -> Record:
         """Return the record with that key, as another row names it."""
-        return self._record(*tx.execute(self._by_key[0], {"value": key}).one())
+        return self._record(*tx.execute(self._by_key[lock], {"value": key}).one())
+
+    def numbered(self, tx: Tx, number: int, field: str = "id", *, lock: bool = False) -> Record:
+        """Return the record with that number; raises `Refused` as `named` does."""
+        found = self.get(tx, number, lock=lock)
+        if found is None:
+            raise Refused("not_found", f"there is no {self._noun} {number}", field)
+        return found
 
     def by(self, tx: Tx, *, lock: bool = False, **values: Any) -> Record | None:
         """Return the record with these values, none of them null, in columns that no two rows have

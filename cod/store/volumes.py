@@ -26,7 +26,8 @@ _ATTACHED = Rows(
     source=t.volume_attachments.join(t.vclusters, t.vclusters.c.id == _a.vcluster_id),
 )
 _SNAPSHOTS = Rows(Snapshot, t.volume_snapshots)
-get, named, add, change, shorten = ROWS.get, ROWS.named, ROWS.add, ROWS.set, ROWS.shorten
+get, known, named = ROWS.get, ROWS.known, ROWS.named
+add, change, shorten = ROWS.add, ROWS.set, ROWS.shorten
 attach, change_attachment, add_snapshot = _ATTACHED.add, _ATTACHED.set, _SNAPSHOTS.add
 # made once: each server asks every second
 _DUE = (

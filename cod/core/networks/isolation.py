@@ -152,8 +152,7 @@ def is_on_its_way(tx: Tx, query: DhcpQuery, client: DhcpClient, vlan: int, now: 
     """
     if client.state not in OWN_SYSTEM or query.stage == "trampoline":
         return False
-    node = nodes.get(tx, client.id)
-    assert node is not None
+    node = nodes.known(tx, client.id)
     waited = enter(tx, node, vlan, now)
     return query.stage == "os" or waited < isolation.MOMENT
 

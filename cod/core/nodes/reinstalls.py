@@ -49,8 +49,7 @@ def _begin(tx: Tx, node: Node, row: Reinstall, now: float, policy: Policy) -> tu
     if locked is None or locked.generation != node.generation:
         return ()  # looked at again in a second
     reinstalls.change(tx, node.id, begun_at=now)
-    template = templates.get(tx, row.template_id)
-    assert template is not None
+    template = templates.known(tx, row.template_id)
     step = reinstall.step(row, f"{template.name}@{template.revision}")
     holding.set_installation(tx, node.id, "pending", "", now, template_id=row.template_id)
     if node.state == NodeState.TRAMPOLINE:  # it is there, or on its way: it is settled anew

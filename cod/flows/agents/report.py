@@ -247,8 +247,7 @@ def _unite(
     """Merge the rows that belong to one machine. Return its node, locked, and its agent's
     connection."""
     if joining.heir is not None:
-        heir = nodes.get(tx, joining.heir, lock=True)
-        assert heir is not None
+        heir = nodes.known(tx, joining.heir, lock=True)
         if heir.state == NodeState.OFF:
             heir = _apply(
                 tx, heir, Step(NodeEvent.ASKED, "it came up by a NIC not known before"), site, now

@@ -154,8 +154,7 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
     """
     if not sessions.close(tx, peer):
         return Result(False)
-    node = nodes.get(tx, peer.node_id, lock=True)
-    assert node is not None
+    node = nodes.known(tx, peer.node_id, lock=True)
     if node.state in WORKING:
         step = blame.on_trouble(
             tx, node, NodeEvent.LOST, f"its agent was lost in state {node.state}", site.policy

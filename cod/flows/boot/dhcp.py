@@ -520,8 +520,7 @@ def _looked_up(batch: Batch, query: DhcpQuery, client: DhcpClient | None) -> Dhc
 
 
 def _apply_event(batch: Batch, client: DhcpClient, event: NodeEvent, why: str) -> DhcpClient:
-    node = nodes.get(batch.tx, client.id)
-    assert node is not None
+    node = nodes.known(batch.tx, client.id)
     if event is NodeEvent.TIMED_OUT and node.firmware == "uefi":
         why += (
             "; the machine has UEFI firmware: its system may have put itself first in the boot"
@@ -550,8 +549,7 @@ def _note_booted(batch: Batch, client: DhcpClient) -> None:
     row = templates.get(batch.tx, client.template_id) if client.template_id else None
     if row is None or template.parse(row.document).ready != template.Ready():
         return
-    node = nodes.get(batch.tx, client.id)
-    assert node is not None
+    node = nodes.known(batch.tx, client.id)
     cause = "its system got its address by DHCP"
     _moved(
         batch,

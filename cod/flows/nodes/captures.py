@@ -247,8 +247,7 @@ def keep(
         return Result(None)
     if row.what.isdecimal():  # whatever its first bytes look like
         ingested = replace(ingested, content="partition", ends_at=0)
-    node = nodes.get(tx, row.node_id, lock=True)
-    assert node is not None
+    node = nodes.known(tx, row.node_id, lock=True)
     image_quota.check(tx, row.group_id, ingested.stored, rules)
     captures.end(tx, node.id, CaptureState.DONE, "", now)
     images.make_room(tx, row.image, row.group_id)

@@ -120,7 +120,7 @@ def power(tx: Tx, context: FlowContext, *, name: str, desired: str) -> Result[No
         nodes.wish_power(tx, node, desired, context.now)
         if desired in ("cycle", "off"):  # the connection is of a boot that ends now
             sessions.forget_report(tx, node.id, newer=True)
-        return Result(_reread(tx, node), (Effect("wake", "power"),))
+        return Result(nodes.known(tx, node.id), (Effect("wake", "power"),))
     moved = transitions.apply_for(tx, context, node, step)
     return Result(moved, transitions.wakes(node, moved))
 
@@ -140,7 +140,7 @@ def quarantine(
     if node.state == NodeState.QUARANTINED:
         nodes.change(tx, node, reason=reason)
         nodes.set_deadline(tx, node, until)
-        return Result(_reread(tx, node))
+        return Result(nodes.known(tx, node.id))
     power_ = "off" if node.vcluster_id is not None else None
     aside = {"reason": reason, "deadline": until}
     step = Step(NodeEvent.QUARANTINED, f"{context.actor}: {reason}", aside, power_)
@@ -188,7 +188,7 @@ def moved(tx: Tx, context: FlowContext, *, name: str, also: int | None = None) -
     if also is None:
         nodes.forget_places(tx, node.id)
         nodes.change(tx, node, **place.FORGOTTEN)
-        return Result(_reread(tx, node))
+        return Result(nodes.known(tx, node.id))
     known = _places(tx, node)
     if also not in {each.id for each in known} - {HOME}:
         raise Refused("not_found", f"node {name} was heard in no place {also}", "also")
@@ -197,7 +197,7 @@ def moved(tx: Tx, context: FlowContext, *, name: str, also: int | None = None) -
             here = {key: getattr(each, key) for key in place.FIELDS}
             nodes.add_place(tx, node.id, context.now, approved=True, **here)
     nodes.change_place(tx, also, approved=True)
-    return Result(_reread(tx, node))
+    return Result(nodes.known(tx, node.id))
 
 
 def places_of(tx: Tx, *, name: str) -> list[NodePlace]:
@@ -249,7 +249,8 @@ def change(tx: Tx, context: FlowContext, *, name: str, changes: Mapping[str, Any
     node = node_settings.change(tx, node, columns)
     effects = _keep(tx, context, node, keep, keep_was) if keep is not None else ()
     return Result(
-        _reread(tx, node) if keep is not None else node, (Effect("wake", "manager"), *effects)
+        nodes.known(tx, node.id) if keep is not None else node,
+        (Effect("wake", "manager"), *effects),
     )
 
 
@@ -329,12 +330,6 @@ def _move(tx: Tx, context: FlowContext, node: Node, step: Step) -> Result[Node]:
         )
     moved = transitions.apply_for(tx, context, node, step)
     return Result(moved, transitions.wakes(node, moved))
-
-
-def _reread(tx: Tx, node: Node) -> Node:
-    found = nodes.get(tx, node.id)
-    assert found is not None
-    return found
 
 
 def shown(tx: Tx, *, flow: Callable[[Tx], Result[Node]], policy: Policy) -> Result[NodeView]:

@@ -114,8 +114,7 @@ def _claim_due(
 def _claim(
     tx: Tx, action: PowerAction, server: str, left: Mapping[str, int], now: float, lease: float
 ) -> PowerTask | None:
-    node = nodes.get(tx, action.node_id, lock=True)
-    assert node is not None, "wishes have a foreign key"
+    node = nodes.known(tx, action.node_id, lock=True)
     if dropped := _dropped(tx, action, node, left):
         store.close(tx, action, now, dropped)
         if store.newest(tx, node.id) is None:

@@ -49,7 +49,7 @@ def show(
     tx: Tx, *, name: str, site: Site, groups: frozenset[int] | None = None
 ) -> tuple[TypeView, list[NodeView]]:
     """Return one type, with the first of its nodes that these groups hold (None: of all)."""
-    found = _type(tx, name)
+    found = types.named(tx, name)
     return _view(tx, found), preemption.protected(
         views.nodes(tx, type=name, limit=SHOWN, groups=groups), site.policy
     )
@@ -58,7 +58,7 @@ def show(
 def change(tx: Tx, *, name: str, site: Site, changes: Mapping[str, Any]) -> Result[TypeView]:
     """Change a type's `name`, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named
     stays; marks and watts that are None are the site's."""
-    found = _type(tx, name, lock=True)
+    found = types.named(tx, name, lock=True)
     columns = {key: value for key, value in changes.items() if key != "name"}
     new_name = changes.get("name", name)
     if new_name != name:
@@ -75,7 +75,7 @@ def change(tx: Tx, *, name: str, site: Site, changes: Mapping[str, Any]) -> Resu
 def delete(tx: Tx, *, name: str) -> None:
     """Forget a type that no node is of any more. It comes back under a new name if such a node
     reports."""
-    found = _type(tx, name, lock=True)
+    found = types.named(tx, name, lock=True)
     count = sum(types.states(tx, found.id).get(found.id, {}).values())
     if count:
         raise Refused("conflict", f"type {name} has {counted(count, 'node')}", "name")
@@ -122,13 +122,6 @@ def _check_marks(type_: NodeType, energy: Energy) -> None:
             f"{whose[0]}warm_low {low} should not be above {whose[1]}warm_high {high}",
             "warm_high" if type_.warm_low is None else "warm_low",
         )
-
-
-def _type(tx: Tx, name: str, *, lock: bool = False) -> NodeType:
-    found = types.by_name(tx, name, lock=lock)
-    if found is None:
-        raise Refused("not_found", f"there is no node type {name!r}", "name")
-    return found
 
 
 def _view(tx: Tx, type_: NodeType) -> TypeView:

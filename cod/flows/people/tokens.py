@@ -79,8 +79,7 @@ def make(
 ) -> tuple[ApiToken, str | None]:
     """Return a token that may do what its user may, then and later: `scope` 'write', or look only:
     'read', or read the calendar feed: 'calendar'; in one `group`. Raises `Refused`."""
-    user = people.get(tx, rights.account(who))
-    assert user is not None
+    user = people.known(tx, rights.account(who))
     if not _NAME.fullmatch(name):
         raise Refused(
             "invalid",

@@ -358,8 +358,7 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
     claims.confirm(tx, claim)
     if vcluster_id not in {vcluster.id for vcluster in vclusters.deserted(tx)}:
         return Result(0)
-    vcluster = vclusters.get(tx, vcluster_id, lock=True)
-    assert vcluster is not None
+    vcluster = vclusters.known(tx, vcluster_id, lock=True)
     vclusters.end(tx, vcluster, now)
     return Result(1)
 

@@ -121,8 +121,7 @@ def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:
 def _remedies(tx: Tx, request: Request, snapshot: SiteSnapshot, site: Site) -> tuple[Remedy, ...]:
     """Return what would help a request that was rejected, were it made again now; its vcluster may
     have ended."""
-    vcluster = vclusters.get(tx, request.vcluster_id)
-    assert vcluster is not None
+    vcluster = vclusters.known(tx, request.vcluster_id)
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
     pending = PendingRequest(
         request.id,

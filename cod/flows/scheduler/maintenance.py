@@ -77,14 +77,7 @@ def show(
     groups: frozenset[int] | None = None,
 ) -> WindowView:
     """Return one window; as `every`. Raises `Refused`."""
-    return _views(tx, [_window(tx, window_id)], site.policy, now, groups)[0]
-
-
-def _window(tx: Tx, window_id: int, *, lock: bool = False) -> MaintenanceWindow:
-    found = rows.get(tx, window_id, lock=lock)
-    if found is None:
-        raise Refused("not_found", f"there is no maintenance window {window_id}", "id")
-    return found
+    return _views(tx, [rows.numbered(tx, window_id)], site.policy, now, groups)[0]
 
 
 def _views(
@@ -192,7 +185,7 @@ def change(
     hold nodes of it are told of another time. One that runs keeps its beginning. Raises
     `Refused`."""
     site, now = context.site, context.now
-    window = _window(tx, window_id, lock=True)
+    window = rows.numbered(tx, window_id, lock=True)
     _check_open(window)
     begins = changes.get("begins_at", window.begins_at)
     if begins != window.begins_at and policy.begun(window, now):
@@ -218,7 +211,7 @@ def end(tx: Tx, context: FlowContext, *, window_id: int) -> Result[WindowView]:
     """Cancel a window that has not begun, of which those that hold nodes are told, or end one that
     runs: its nodes come back. Raises `Refused`."""
     site, now = context.site, context.now
-    window = _window(tx, window_id, lock=True)
+    window = rows.numbered(tx, window_id, lock=True)
     _check_open(window)
     before = show(tx, window_id=window.id, site=site, now=now)
     _raise_version(tx)

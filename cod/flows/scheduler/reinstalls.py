@@ -61,9 +61,7 @@ def want(
     at_once   nodes at a time; 0: all
     Raises `Refused`.
     """
-    vcluster = vclusters.by_name(tx, name, lock=True)
-    if vcluster is None:
-        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    vcluster = vclusters.named(tx, name, lock=True)
     if vcluster.state != VclusterState.ACTIVE or vcluster.drain_until is not None:
         raise Refused("conflict", f"vcluster {name} has no nodes, or its lease is over", "name")
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
@@ -102,9 +100,7 @@ def under_way(tx: Tx, name: str) -> list[ReinstalledNode]:
 def withdraw(tx: Tx, *, name: str) -> Result[list[ReinstalledNode]]:
     """Leave the nodes that have not begun as they are; return those that go on. Raises
     `Refused`."""
-    vcluster = vclusters.by_name(tx, name, lock=True)
-    if vcluster is None:
-        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
+    vcluster = vclusters.named(tx, name, lock=True)
     waiting = [node.id for node, row in reinstalls.every(tx, vcluster.id) if row.begun_at is None]
     reinstalls.remove(tx, waiting)
     return Result([one for _, one in _shown(tx, vcluster)])

@@ -113,9 +113,7 @@ def withdraw(
     """Take back a request that waits or is stopped. The first request of a vcluster ends with the
     vcluster only. The value is the request as the groups in `seen` (None: all) see it. Of a move,
     nodes that have not been granted stay where they are, or are free."""
-    request = requests.get(tx, request_id)
-    if request is None:
-        raise Refused("not_found", f"there is no request {request_id}", "id")
+    request = requests.numbered(tx, request_id)
     if request.kind == "create":
         raise Refused(
             "conflict", "this request made its vcluster: delete the vcluster instead", "id"
@@ -149,9 +147,7 @@ def change(
     asked for, of several types and blocks if `spread` (None: as it asked). Another request, which
     has the old one's place in the queue, is made in place of the old one, and is the value, as for
     `withdraw`. Raises `Refused`."""
-    request = requests.get(tx, request_id, lock=True)
-    if request is None:
-        raise Refused("not_found", f"there is no request {request_id}", "id")
+    request = requests.numbered(tx, request_id, lock=True)
     if request.state != RequestState.PENDING:
         raise Refused(
             "conflict", f"request {request_id} does not wait: it is {request.state}", "id"
@@ -167,8 +163,7 @@ def change(
         raise Refused(
             "invalid", f"the request is for {wanted.count} nodes: ask for 1 to so many", "count"
         )
-    vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
-    assert vcluster is not None
+    vcluster = vclusters.known(tx, request.vcluster_id, lock=True)
     watching = watchers.of(tx, request.id)
     for user_id in watching:  # they watch the new one instead
         watchers.remove(tx, request.id, user_id)
@@ -193,9 +188,7 @@ def watch(tx: Tx, context: FlowContext, *, request_id: int, on: bool) -> Result[
     """Tell the one who asks, by e-mail, when the request is decided, or no more. Raises
     `Refused`."""
     user_id = rights.account(context.who)
-    request = requests.get(tx, request_id, lock=True)
-    if request is None:
-        raise Refused("not_found", f"there is no request {request_id}", "id")
+    request = requests.numbered(tx, request_id, lock=True)
     if not on:
         watchers.remove(tx, request_id, user_id)
     elif request.state not in UNDECIDED:
@@ -220,13 +213,10 @@ def retry(
 ) -> Result[RequestView]:
     """Try a stopped request again, with another template (its full name, or 'name@revision') if one
     is given: its nodes run that. The value is as for `withdraw`. Raises `Refused`."""
-    request = requests.get(tx, request_id, lock=True)
-    if request is None:
-        raise Refused("not_found", f"there is no request {request_id}", "id")
+    request = requests.numbered(tx, request_id, lock=True)
     if request.state != RequestState.STOPPED:
         raise Refused("conflict", f"request {request_id} is {request.state}, not stopped", "id")
-    vcluster = vclusters.get(tx, request.vcluster_id)
-    assert vcluster is not None
+    vcluster = vclusters.known(tx, request.vcluster_id)
     if template:
         chosen = templates.usable(tx, template, vcluster.group_id)
         requests.use_template(tx, request_id, chosen.id)

@@ -270,7 +270,7 @@ def describe(
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Change what people say of a vcluster: its `description` and its `tags`; or its `name`, which
     its nodes' names have in them. Raises `Refused`."""
-    vcluster, values = _live(tx, name), dict(changes)
+    vcluster, values = vclusters.named(tx, name, lock=True), dict(changes)
     new = values.pop("name", name)
     if new != name:
         vcluster = _renamed(tx, vcluster, new, context.now)
@@ -310,7 +310,7 @@ def delete(
     Deleting it again changes nothing.
     """
     now, actor = context.now, context.actor
-    vcluster = _live(tx, name)
+    vcluster = vclusters.named(tx, name, lock=True)
     core_requests.withdraw(tx, vcluster.id, "the vcluster was deleted", now)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
     preemption.deserted(tx, vcluster.id, held, now)
@@ -384,8 +384,7 @@ def _asked_before(
     before = requests.by_key(tx, context.key) if context.key else None
     if before is None:
         return None
-    vcluster = vclusters.get(tx, before.vcluster_id)
-    assert vcluster is not None
+    vcluster = vclusters.known(tx, before.vcluster_id)
     if vcluster.name != name:
         raise Refused("conflict", f"that key was used before, for vcluster {vcluster.name}", "key")
     return _shown(tx, vcluster, context.site)
@@ -401,15 +400,8 @@ def _check_size(size: int) -> None:
         )
 
 
-def _live(tx: Tx, name: str) -> Vcluster:
-    vcluster = vclusters.by_name(tx, name, lock=True)
-    if vcluster is None:
-        raise Refused("not_found", f"there is no vcluster {name!r}", "name")
-    return vcluster
-
-
 def _active(tx: Tx, name: str) -> Vcluster:
-    vcluster = _live(tx, name)
+    vcluster = vclusters.named(tx, name, lock=True)
     if vcluster.state != VclusterState.ACTIVE:
         why = (
             "is still waiting for its nodes"

@@ -108,8 +108,7 @@ def enrol_inside(
     }
     if head is not None:
         names.check_label(head)
-    wanted = templates.get(tx, found.template_id)
-    assert wanted is not None
+    wanted = templates.known(tx, found.template_id)
     inner_vcm.check(template.parse(wanted.document))
     chosen = inner_vcm.head(held, head)
     vcms.enrol(tx, found.id, serial="", address="", head=chosen, now=now)
@@ -330,8 +329,7 @@ def owns_reclaim(tx: Tx, vcluster_id: int, reclaim_id: int) -> None:
 
 def picture(tx: Tx, vcluster_id: int) -> Picture:
     """Return the vcluster as it is."""
-    found = vclusters.get(tx, vcluster_id)
-    assert found is not None
+    found = vclusters.known(tx, vcluster_id)
     held = nodes.every(tx, vcluster_id=vcluster_id)
     pending = requests.every(tx, states=UNDECIDED, vcluster_id=vcluster_id)
     taking = reclaims.open_(tx, vcluster_id)

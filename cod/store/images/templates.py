@@ -19,7 +19,7 @@ from cod.store.rows import Rows, theirs_or_shared
 
 _c = t.config_templates.c
 ROWS = Rows(Template, t.config_templates)
-get, add = ROWS.get, ROWS.add
+get, known, add = ROWS.get, ROWS.known, ROWS.add
 
 
 def find(tx: Tx, name: str) -> Template | None:

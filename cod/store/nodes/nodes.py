@@ -34,7 +34,7 @@ ROWS = Rows(Node, t.nodes, noun="node")
 POWER_ACTIONS = Rows(PowerAction, t.power_actions)
 _PLACES = Rows(NodePlace, t.node_places)
 _n = t.nodes.c
-get, by_name, named = ROWS.get, ROWS.by_name, ROWS.named
+get, known, by_name, named = ROWS.get, ROWS.known, ROWS.by_name, ROWS.named
 lock, changed = ROWS.lock, ROWS.changed
 change_place, remove_place = _PLACES.set, _PLACES.remove
 HELD = exists().where(

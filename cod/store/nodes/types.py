@@ -16,8 +16,8 @@ from cod.store.rows import Rows
 # by an administrator
 _GIVEN = ("cost", "warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
 _k = t.node_types.c
-ROWS = Rows(NodeType, t.node_types)
-get, by_name, change = ROWS.known, ROWS.by_name, ROWS.set
+ROWS = Rows(NodeType, t.node_types, noun="node type")
+get, by_name, named, change = ROWS.known, ROWS.by_name, ROWS.named, ROWS.set
 
 
 def every(tx: Tx) -> list[NodeType]:

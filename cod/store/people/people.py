@@ -15,7 +15,7 @@ from cod.store.rows import Rows
 
 _u, _p, _g = t.users.c, t.group_permissions.c, t.groups.c
 ROWS = Rows(User, t.users, noun="user")
-get = ROWS.get
+get, known = ROWS.get, ROWS.known
 ABLE = (_u.disabled_at.is_(None), _u.absent_at.is_(None))
 """Conditions for users who may do anything at all (`User.able`)."""
 

@@ -17,11 +17,11 @@ from cod.store.scheduler import node_counts
 
 OPEN = (WindowState.PLANNED, WindowState.RUNNING)
 _w, _m, _n = t.maintenance_windows.c, t.maintenance_nodes.c, t.nodes.c
-_ROWS = Rows(MaintenanceWindow, t.maintenance_windows)
+_ROWS = Rows(MaintenanceWindow, t.maintenance_windows, noun="maintenance window")
 _NOT_OURS = (*sorted(UNAPPROVED), NodeState.RETIRED)
 # What is read, written or tested is left to end, unless the window has begun.
 _AT_WORK = (*sorted(WORKING), *sorted(OWN_SYSTEM))
-add, get, change = _ROWS.add, _ROWS.get, _ROWS.change
+add, get, numbered, change = _ROWS.add, _ROWS.get, _ROWS.numbered, _ROWS.change
 
 
 def open_(tx: Tx) -> list[MaintenanceWindow]:

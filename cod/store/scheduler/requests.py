@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from cod.model import AskedNodes, RecordedRequest, Request, RequestTuple, set_names
+from cod.model import AskedNodes, RecordedRequest, Refused, Request, RequestTuple, set_names
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -96,6 +96,14 @@ def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
     """Return the request with that id; with `lock`, nobody else decides about it until this
     transaction ends."""
     return _one(tx, _r.id == request_id, lock)
+
+
+def numbered(tx: Tx, request_id: int, *, lock: bool = False) -> Request:
+    """Return the request that somebody means by that id, as `get` does. Raises `Refused`."""
+    found = get(tx, request_id, lock=lock)
+    if found is None:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    return found
 
 
 def lock(tx: Tx, request_ids: Collection[int]) -> dict[int, Request]:

@@ -30,7 +30,7 @@ from cod.store.scheduler import address_blocks
 
 _v = t.vclusters.c
 ROWS = Rows(Vcluster, t.vclusters, noun="vcluster", name="live_name")
-get, by_name = ROWS.get, ROWS.by_name
+get, known, by_name, named = ROWS.get, ROWS.known, ROWS.by_name, ROWS.named
 # one text a vcluster: large ones have many nodes
 _HOSTNAMES = (
     select(t.nodes.c.vcluster_id, func.group_concat(t.nodes.c.hostname))
