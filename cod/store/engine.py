@@ -12,8 +12,10 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     CursorResult,
+    Select,
     create_engine,
     event,
     exc,
@@ -257,6 +259,15 @@ def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
     """Return a long list in parts: SQLite and MariaDB both limit the parameters of one
     statement."""
     return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def rows_among(
+    tx: Tx, query: Select[Any], column: ColumnElement[Any], values: Iterable[Key]
+) -> Iterator[Any]:
+    """Yield the rows of `query` whose `column` has one of the values, of which there may be any
+    number: it is asked for `slices` of them, and sorts and groups within each."""
+    for part in slices(list(values)):
+        yield from tx.execute(query.where(column.in_(part))).all()
 
 
 @contextmanager

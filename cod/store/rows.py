@@ -55,7 +55,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.schema import ScalarElementColumnDefault
 
 from cod.model import Refused
-from cod.store.engine import Key, Tx, slices
+from cod.store.engine import Key, Tx, rows_among, slices
 
 Record = TypeVar("Record")
 Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]
@@ -207,6 +207,18 @@ class Rows(Generic[Record]):
         query = self.select.where(*where).limit(limit)
         query = query.order_by(*order) if isinstance(order, tuple) else query.order_by(order)
         return self.all(tx, query.with_for_update(of=self._locked) if lock else query)
+
+    def among(
+        self,
+        tx: Tx,
+        column: ColumnElement[Any],
+        values: Iterable[Key],
+        *where: ColumnElement[bool],
+    ) -> list[Record]:
+        """Return the records whose `column` has one of any number of values, and that all
+        conditions are true of."""
+        rows = rows_among(tx, self.select.where(*where), column, values)
+        return [self._record(*row) for row in rows]
 
     def find(
         self, tx: Tx, *where: ColumnElement[bool], order: Order = (), lock: bool = False

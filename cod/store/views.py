@@ -30,7 +30,7 @@ from cod.states import OWN_SYSTEM, NodeState, ReclaimState, RequestState
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
 from cod.store import volumes
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.nodes import nodes as node_rows
 from cod.store.rows import Rows, theirs
 from cod.store.scheduler import address_blocks, networks
@@ -145,10 +145,7 @@ def holders(tx: Tx, names: Collection[str]) -> list[str]:
     query = select(t.vclusters.c.name).join_from(
         t.nodes, t.vclusters, t.nodes.c.vcluster_id == t.vclusters.c.id
     )
-    found: set[str] = set()
-    for part in slices(list(names)):
-        found |= set(tx.scalars(query.where(t.nodes.c.name.in_(part))))
-    return sorted(found)
+    return sorted({row[0] for row in rows_among(tx, query, t.nodes.c.name, names)})
 
 
 def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
@@ -188,11 +185,10 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
 
 
 def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node]) -> Iterator[Any]:
-    """Yield rows of the query that are of `found`; a long list is cheaper unfiltered."""
+    """Return rows of the query that are of `found`; a long list is cheaper unfiltered."""
     if len(found) > _MANY:
-        yield from tx.execute(query)
-    for part in slices([node.id for node in found] if len(found) <= _MANY else []):
-        yield from tx.execute(query.where(column.in_(part)))
+        return iter(tx.execute(query))
+    return rows_among(tx, query, column, [node.id for node in found])
 
 
 # ---------------------------------------------------------------- vclusters and requests
@@ -251,10 +247,9 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     found = [_VCLUSTER.read(row) for row in rows]
     ids = [one.id for one in found]
     states: dict[int, dict[str, int]] = {}
-    for part in slices(ids):
-        query = select(n.vcluster_id, n.state, func.count()).where(n.vcluster_id.in_(part))
-        for vcluster_id, state, count in tx.execute(query.group_by(n.vcluster_id, n.state)):
-            states.setdefault(vcluster_id, {})[state] = count
+    query = select(n.vcluster_id, n.state, func.count()).group_by(n.vcluster_id, n.state)
+    for vcluster_id, state, count in rows_among(tx, query, n.vcluster_id, ids):
+        states.setdefault(vcluster_id, {})[state] = count
     waits = _waits(tx, ids)
     blocks = address_blocks.of_each(tx, ids)
     isolated = [one.id for one in found if one.isolated]
@@ -345,22 +340,15 @@ def _starts(tx: Tx, ids: list[int]) -> dict[int, ExpectedStart]:
     """Return when requests are expected to start, by request."""
     c = t.request_starts.c
     query = select(c.request_id, *_STARTS.columns).where(c.began_at.is_(None))
-    return {
-        row[0]: _STARTS.read(row, 1)
-        for part in slices(ids)
-        for row in tx.execute(query.where(c.request_id.in_(part)))
-    }
+    return {row[0]: _STARTS.read(row, 1) for row in rows_among(tx, query, c.request_id, ids)}
 
 
 def _leaving(tx: Tx, ids: list[int]) -> dict[int, int]:
     """Return nodes that are still to be given back for requests, by request."""
     c = t.reclaims.c
     query = select(c.request_id, func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN)
-    return {
-        row[0]: int(row[1])
-        for part in slices(ids)
-        for row in tx.execute(query.where(c.request_id.in_(part)).group_by(c.request_id))
-    }
+    query = query.group_by(c.request_id)
+    return {row[0]: int(row[1]) for row in rows_among(tx, query, c.request_id, ids)}
 
 
 def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]:
@@ -445,9 +433,8 @@ def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
         .order_by(n.name)
     )
     names: dict[int, dict[str, float | None]] = {}
-    for part in slices(ids):
-        for reclaim_id, name, at in tx.execute(query.where(s.reclaim_id.in_(part))):
-            names.setdefault(reclaim_id, {})[name] = at
+    for reclaim_id, name, at in rows_among(tx, query, s.reclaim_id, ids):
+        names.setdefault(reclaim_id, {})[name] = at
     return names
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import delete, exists, insert, or_, select, update
 from cod.model import HostKey, Keytab, KeytabTask, PrimingNode
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among
 from cod.store.rows import Rows, remove_all
 
 _k = t.host_keys.c
@@ -22,14 +22,9 @@ _KEYTABS = Rows(Keytab, t.keytabs)
 def of_nodes(tx: Tx, node_ids: Collection[int]) -> dict[int, list[HostKey]]:
     """Return the keys of those nodes that have any."""
     found: dict[int, list[HostKey]] = {}
-    for part in slices(list(node_ids)):
-        query = (
-            select(_k.node_id, *_ROWS.columns)
-            .where(_k.node_id.in_(part))
-            .order_by(_k.node_id, _k.algorithm)
-        )
-        for row in tx.execute(query):
-            found.setdefault(row[0], []).append(_ROWS.read(row, 1))
+    query = select(_k.node_id, *_ROWS.columns).order_by(_k.node_id, _k.algorithm)
+    for row in rows_among(tx, query, _k.node_id, node_ids):
+        found.setdefault(row[0], []).append(_ROWS.read(row, 1))
     return found
 
 
@@ -80,7 +75,7 @@ def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
 
 def keytabs(tx: Tx, hosts: Sequence[str]) -> list[Keytab]:
     """Return the rows of those hosts."""
-    return [one for part in slices(hosts) for one in _KEYTABS.every(tx, _t.host.in_(part))]
+    return _KEYTABS.among(tx, _t.host, hosts)
 
 
 def priming(tx: Tx, domain: str) -> list[PrimingNode]:

@@ -26,7 +26,7 @@ from cod.choices import NodeLabel
 from cod.model import Node, NodePlace, PowerAction
 from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.nodes import switch_ports
 from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 
@@ -173,19 +173,13 @@ def known_as(
     """Return the nodes that have one of these names, DMI UUIDs or serial numbers."""
     found: dict[int, Node] = {}
     for column, values in ((_n.name, names), (_n.uuid, uuids), (_n.serial, serials)):
-        for part in slices(values):
-            found.update((node.id, node) for node in ROWS.every(tx, column.in_(part)))
+        found |= {node.id: node for node in ROWS.among(tx, column, values)}
     return list(found.values())
 
 
 def known_uuids(tx: Tx, uuids: Sequence[str]) -> set[str]:
     """Return those of the DMI UUIDs that nodes have."""
-    return {
-        uuid
-        for part in slices(uuids)
-        for uuid in tx.scalars(select(_n.uuid).where(_n.uuid.in_(part)))
-        if uuid is not None
-    }
+    return {row[0] for row in rows_among(tx, select(_n.uuid), _n.uuid, uuids)}
 
 
 def expected_by_uuid(tx: Tx, uuids: Sequence[str]) -> dict[str, Node]:
@@ -327,10 +321,9 @@ def unasked_macs(tx: Tx, node_ids: Sequence[int]) -> dict[int, list[str]]:
     """Return, for each of the nodes, the MACs that have never asked for an address."""
     asked = exists().where(t.bindings.c.mac == t.nics.c.mac)
     found: dict[int, list[str]] = {}
-    for part in slices(node_ids):
-        query = select(t.nics.c.node_id, t.nics.c.mac).where(t.nics.c.node_id.in_(part), ~asked)
-        for node_id, mac in tx.execute(query.order_by(t.nics.c.mac)):
-            found.setdefault(node_id, []).append(mac)
+    query = select(t.nics.c.node_id, t.nics.c.mac).where(~asked).order_by(t.nics.c.mac)
+    for node_id, mac in rows_among(tx, query, t.nics.c.node_id, node_ids):
+        found.setdefault(node_id, []).append(mac)
     return found
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import case, delete, func, insert, or_, select, update
 from cod.model import IN_MAINTENANCE, MaintenanceWindow, Node, RecordedWindow
 from cod.states import OWN_SYSTEM, UNAPPROVED, WORKING, NodeState, WindowState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
 from cod.store.scheduler import node_counts
@@ -100,7 +100,7 @@ def ours(tx: Tx, node_ids: Sequence[int] | None = None) -> list[int]:
     query = select(_n.id).where(_n.state.not_in(_NOT_OURS))
     if node_ids is None:
         return list(tx.scalars(query))
-    return [one for part in slices(node_ids) for one in tx.scalars(query.where(_n.id.in_(part)))]
+    return [row[0] for row in rows_among(tx, query, _n.id, node_ids)]
 
 
 def to_take(tx: Tx, window_id: int, most: int, *, held: bool) -> list[Node]:
@@ -149,11 +149,7 @@ def in_others(tx: Tx, window_id: int, node_ids: Sequence[int]) -> dict[int, int]
         .join_from(t.maintenance_nodes, t.maintenance_windows, _w.id == _m.window_id)
         .where(_m.window_id != window_id, _w.state == WindowState.RUNNING)
     )
-    return {
-        row[0]: row[1]
-        for part in slices(node_ids)
-        for row in tx.execute(query.where(_m.node_id.in_(part)))
-    }
+    return {row[0]: row[1] for row in rows_among(tx, query, _m.node_id, node_ids)}
 
 
 def set_reason(tx: Tx, window_id: int, reason: str) -> None:
@@ -186,8 +182,7 @@ def counts(tx: Tx, window_ids: Sequence[int]) -> list[WindowCount]:
     )
     return [
         WindowCount(row[0], row[1], row[2], int(row[3]))
-        for part in slices(window_ids)
-        for row in tx.execute(query.where(_m.window_id.in_(part)))
+        for row in rows_among(tx, query, _m.window_id, window_ids)
     ]
 
 

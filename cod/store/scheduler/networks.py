@@ -9,7 +9,7 @@ from sqlalchemy import and_, delete, or_, select
 from cod.model import VclusterNetwork
 from cod.states import VclusterState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx
 from cod.store.rows import Rows
 
 _n = t.vcluster_networks.c
@@ -24,11 +24,7 @@ def of(tx: Tx, vcluster_id: int) -> VclusterNetwork | None:
 
 def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, VclusterNetwork]:
     """Return the networks of those vclusters that have one, by vcluster."""
-    return {
-        one.vcluster_id: one
-        for part in slices(list(vcluster_ids))
-        for one in ROWS.every(tx, _n.vcluster_id.in_(part))
-    }
+    return {one.vcluster_id: one for one in ROWS.among(tx, _n.vcluster_id, vcluster_ids)}
 
 
 def of_subnets(tx: Tx, vlans: Collection[int], addresses: Collection[int]) -> list[VclusterNetwork]:

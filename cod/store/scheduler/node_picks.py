@@ -23,7 +23,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from cod.model import Node
 from cod.states import Disk
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Among, Rows
 from cod.store.scheduler.node_kinds import (
@@ -50,11 +50,7 @@ _n = t.nodes.c
 
 def with_usable_ports(tx: Tx, node_ids: Collection[int]) -> set[int]:
     """Return the ids of those nodes whose switch port COD can put into a VLAN."""
-    return {
-        one
-        for part in slices(list(node_ids))
-        for one in tx.scalars(select(_n.id).where(_n.id.in_(part), PORT_USABLE))
-    }
+    return {row[0] for row in rows_among(tx, select(_n.id).where(PORT_USABLE), _n.id, node_ids)}
 
 
 def pick_free(

@@ -18,7 +18,7 @@ from sqlalchemy import Select, func, insert, select
 from cod.model import Node, Reclaim
 from cod.states import ReclaimState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
 from cod.store.scheduler import reservations
@@ -110,11 +110,7 @@ def written(tx: Tx, request_ids: Collection[int], at: float) -> set[ReclaimKey]:
 
 
 def _of(tx: Tx, request_ids: Collection[int], at: float) -> list[Reclaim]:
-    return [
-        one
-        for part in slices(sorted(request_ids))
-        for one in ROWS.every(tx, _c.request_id.in_(part), _c.created_at == at)
-    ]
+    return ROWS.among(tx, _c.request_id, sorted(request_ids), _c.created_at == at)
 
 
 def _key(one: Reclaim) -> ReclaimKey:
@@ -135,13 +131,13 @@ def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list
 
 def leaving_each(tx: Tx, vcluster_ids: Collection[int]) -> Counter[int]:
     """Return how many nodes each of the vclusters is still to give back."""
-    found: Counter[int] = Counter()
-    for part in slices(sorted(vcluster_ids)):
-        query = select(_c.vcluster_id, func.sum(_c["count"] - _c.given)).where(
-            _c.state == ReclaimState.OPEN, _c.vcluster_id.in_(part)
-        )
-        found.update({row[0]: int(row[1]) for row in tx.execute(query.group_by(_c.vcluster_id))})
-    return found
+    query = (
+        select(_c.vcluster_id, func.sum(_c["count"] - _c.given))
+        .where(_c.state == ReclaimState.OPEN)
+        .group_by(_c.vcluster_id)
+    )
+    rows = rows_among(tx, query, _c.vcluster_id, sorted(vcluster_ids))
+    return Counter({row[0]: int(row[1]) for row in rows})
 
 
 def leaving(tx: Tx, vcluster_id: int) -> int:
@@ -151,11 +147,7 @@ def leaving(tx: Tx, vcluster_id: int) -> int:
 
 def open_for(tx: Tx, request_ids: Sequence[int]) -> list[Reclaim]:
     """Return the open reclaims for those requests."""
-    return [
-        reclaim
-        for part in slices(request_ids)
-        for reclaim in ROWS.every(tx, _c.request_id.in_(part), _c.state == ReclaimState.OPEN)
-    ]
+    return ROWS.among(tx, _c.request_id, request_ids, _c.state == ReclaimState.OPEN)
 
 
 def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
@@ -166,13 +158,8 @@ def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
 def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
     """Return the ids among `chosen_ids` whose nodes the reclaim's vcluster still holds."""
     n = t.nodes.c
-    return [
-        one
-        for part in slices(chosen_ids(tx, reclaim))
-        for one in tx.scalars(
-            select(n.id).where(n.id.in_(part), n.vcluster_id == reclaim.vcluster_id)
-        )
-    ]
+    query = select(n.id).where(n.vcluster_id == reclaim.vcluster_id)
+    return [row[0] for row in rows_among(tx, query, n.id, chosen_ids(tx, reclaim))]
 
 
 def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:

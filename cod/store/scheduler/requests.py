@@ -22,7 +22,7 @@ from sqlalchemy import (
 from cod.model import AskedNodes, RecordedRequest, Refused, Request, RequestTuple, set_names
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.rows import Among, RowChange, Rows, update_all
 
 _r = t.node_requests.c
@@ -120,11 +120,8 @@ def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
     """Return the keys that clients gave those requests, by id; requests without a key are left
     out."""
     r = t.node_requests.c
-    found: dict[int, str] = {}
-    for part in slices(request_ids):
-        query = select(r.id, r.key).where(r.id.in_(part), r.key.is_not(None))
-        found.update({row[0]: row[1] for row in tx.execute(query)})
-    return found
+    query = select(r.id, r.key).where(r.key.is_not(None))
+    return {row[0]: row[1] for row in rows_among(tx, query, r.id, request_ids)}
 
 
 def request_key(vcluster_id: int, key: str) -> str:

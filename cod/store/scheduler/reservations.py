@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sqlalchemy import func, insert, select, update
 
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among
 from cod.store.rows import Rows, remove_all
 
 _r = t.reservations.c
@@ -38,13 +38,8 @@ def every(tx: Tx) -> list[Reservation]:
 
 def of_reclaims(tx: Tx, reclaim_ids: Sequence[int]) -> dict[int, int]:
     """Return the reclaim that each node is chosen for, or was given in answer to, by node."""
-    found: dict[int, int] = {}
-    for part in slices(reclaim_ids):
-        query = (
-            select(_r.node_id, _r.reclaim_id).where(_r.reclaim_id.in_(part)).order_by(_r.node_id)
-        )
-        found.update((row[0], row[1]) for row in tx.execute(query))
-    return found
+    query = select(_r.node_id, _r.reclaim_id).order_by(_r.node_id)
+    return {row[0]: row[1] for row in rows_among(tx, query, _r.reclaim_id, reclaim_ids)}
 
 
 def add(

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, delete, exists, func, insert, select, update
 
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.rows import Rows
 
 _s, _r = t.request_starts.c, t.node_requests.c
@@ -74,10 +74,9 @@ def expected(tx: Tx) -> list[Expected]:
 def tell(tx: Tx, forecast: Sequence[StartRow], known: Mapping[int, StartRow], now: float) -> None:
     """Store the expected starts of those requests that still wait. `known`: the result of `waiting`
     for these requests."""
-    still: set[int] = set()
-    for part in slices([one.request_id for one in forecast]):
-        pending = _r.state == RequestState.PENDING
-        still.update(tx.scalars(select(_r.id).where(_r.id.in_(part), pending)))
+    pending = select(_r.id).where(_r.state == RequestState.PENDING)
+    asked = [one.request_id for one in forecast]
+    still = {row[0] for row in rows_among(tx, pending, _r.id, asked)}
     forecast = [one for one in forecast if one.request_id in still]
     new = [
         {

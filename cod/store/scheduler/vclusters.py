@@ -23,7 +23,7 @@ from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import dns_zones, vcms
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 from cod.store.scheduler import address_blocks
@@ -85,10 +85,8 @@ _LIVE = Rows(Live, t.vclusters)
 
 def names(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, str]:
     """Return the names of vclusters by their ids."""
-    v, found = t.vclusters.c, dict[int, str]()
-    for part in slices(sorted(vcluster_ids)):
-        found |= {row[0]: row[1] for row in tx.execute(select(v.id, v.name).where(v.id.in_(part)))}
-    return found
+    rows = rows_among(tx, select(_v.id, _v.name), _v.id, sorted(vcluster_ids))
+    return {row[0]: row[1] for row in rows}
 
 
 def live_rows() -> Select[Any]:
@@ -411,11 +409,9 @@ def held(tx: Tx, vcluster_id: int) -> int:
 def held_each(tx: Tx, vcluster_ids: Collection[int]) -> Counter[int]:
     """Return how many nodes each of the vclusters holds."""
     n = t.nodes.c
-    found: Counter[int] = Counter()
-    for part in slices(sorted(vcluster_ids)):
-        query = select(n.vcluster_id, func.count()).where(n.vcluster_id.in_(part))
-        found.update({row[0]: row[1] for row in tx.execute(query.group_by(n.vcluster_id))})
-    return found
+    query = select(n.vcluster_id, func.count()).group_by(n.vcluster_id)
+    rows = rows_among(tx, query, n.vcluster_id, sorted(vcluster_ids))
+    return Counter({row[0]: row[1] for row in rows})
 
 
 def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from sqlalchemy import delete, exists, insert, or_, select
 
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among
 from cod.store.people.people import ABLE
 from cod.store.rows import remove_all
 
@@ -42,11 +42,9 @@ def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[tuple[int, str]]]
         .join(t.node_requests, r.id == _w.request_id)
         .join(t.vclusters, v.id == r.vcluster_id)
         .where(or_(u.admin, exists().where(p.user_id == u.id, p.group_id == v.group_id)), *ABLE)
+        .where(u.email != "")
     )
-    for part in slices(list(request_ids)):
-        for request_id, user_id, email in tx.execute(
-            query.where(_w.request_id.in_(part), u.email != "")
-        ):
-            found.setdefault(request_id, []).append((user_id, email))
+    for request_id, user_id, email in rows_among(tx, query, _w.request_id, request_ids):
+        found.setdefault(request_id, []).append((user_id, email))
     remove_all(tx, _w.request_id, list(request_ids))
     return found
