@@ -270,6 +270,22 @@ def rows_among(
         yield from tx.execute(query.where(column.in_(part))).all()
 
 
+def grouped(rows: Iterable[Any]) -> dict[Any, list[Any]]:
+    """Return the second columns by the first, in the rows' order."""
+    found: dict[Any, list[Any]] = {}
+    for key, value in rows:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def nested(rows: Iterable[Any]) -> dict[Any, dict[Any, Any]]:
+    """Return the third columns by the first and the second."""
+    found: dict[Any, dict[Any, Any]] = {}
+    for outer, inner, value in rows:
+        found.setdefault(outer, {})[inner] = value
+    return found
+
+
 @contextmanager
 def savepoint(tx: Tx, *, keep: bool = True) -> Iterator[None]:
     """Run a part of a transaction by itself. If the part raises, its writes are undone, and the

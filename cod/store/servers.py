@@ -9,7 +9,7 @@ from sqlalchemy import delete, func, insert, inspect, select
 
 from cod.model import HostPart, ServerVersion
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, grouped
 from cod.store.rows import Rows, upsert
 
 SILENT = 60.0  # seconds without a renewal after which a part is taken to be down
@@ -77,12 +77,10 @@ def release_all(tx: Tx) -> None:
 
 def holders(tx: Tx, names: Collection[str]) -> dict[str, list[str]]:
     """Return the hosts that have each of these files, by name."""
-    found: dict[str, list[str]] = {}
-    if names:
-        query = select(_h.name, _h.server).where(_h.name.in_(names)).order_by(_h.server)
-        for name, server in tx.execute(query).all():
-            found.setdefault(name, []).append(server)
-    return found
+    if not names:
+        return {}
+    query = select(_h.name, _h.server).where(_h.name.in_(names)).order_by(_h.server)
+    return grouped(tx.execute(query).all())
 
 
 def image_servers(tx: Tx, now: float) -> dict[str, HostPart]:

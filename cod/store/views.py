@@ -30,7 +30,7 @@ from cod.states import OWN_SYSTEM, NodeState, ReclaimState, RequestState
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
 from cod.store import volumes
-from cod.store.engine import Tx, rows_among, slices
+from cod.store.engine import Tx, grouped, nested, rows_among, slices
 from cod.store.nodes import nodes as node_rows
 from cod.store.rows import Rows, theirs
 from cod.store.scheduler import address_blocks, networks
@@ -156,10 +156,8 @@ def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
 def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     """Return nodes for people from rows of `node_query`."""
     found = [_NODE.read(row) for row in rows]
-    macs: dict[int, list[str]] = {}
     query: Select[Any] = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
-    for node_id, mac in _by_node(tx, query, t.nics.c.node_id, found):
-        macs.setdefault(node_id, []).append(mac)
+    macs = grouped(_by_node(tx, query, t.nics.c.node_id, found))
     b = t.bindings.c
     bound: Select[Any] = select(b.node_id, b.kind, b.address).where(b.state.in_(_HELD))
     bound = bound.order_by(b.expires_at)
@@ -246,10 +244,8 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     n = t.nodes.c
     found = [_VCLUSTER.read(row) for row in rows]
     ids = [one.id for one in found]
-    states: dict[int, dict[str, int]] = {}
     query = select(n.vcluster_id, n.state, func.count()).group_by(n.vcluster_id, n.state)
-    for vcluster_id, state, count in rows_among(tx, query, n.vcluster_id, ids):
-        states.setdefault(vcluster_id, {})[state] = count
+    states = nested(rows_among(tx, query, n.vcluster_id, ids))
     waits = _waits(tx, ids)
     blocks = address_blocks.of_each(tx, ids)
     isolated = [one.id for one in found if one.isolated]
@@ -432,10 +428,7 @@ def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
         .where(n.vcluster_id == r.vcluster_id)
         .order_by(n.name)
     )
-    names: dict[int, dict[str, float | None]] = {}
-    for reclaim_id, name, at in rows_among(tx, query, s.reclaim_id, ids):
-        names.setdefault(reclaim_id, {})[name] = at
-    return names
+    return nested(rows_among(tx, query, s.reclaim_id, ids))
 
 
 def vcms(

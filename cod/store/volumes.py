@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Integer, bindparam, delete, func, or_, sel
 
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, grouped
 from cod.store.rows import Rows, theirs
 from cod.store.scheduler import address_blocks
 
@@ -133,7 +133,6 @@ def awaited_mounts(
 ) -> dict[int, list[tuple[str, str]]]:
     """Return, by vcluster, what its nodes are to mount and cannot yet: (mount point, file server),
     by mount point. `failing`: only what the file server has been asked for, and has not done."""
-    found: dict[int, list[tuple[str, str]]] = {}
     query = (
         select(_a.vcluster_id, _a.mount, _v.fileserver)
         .join_from(t.volume_attachments, t.volumes, _v.id == _a.volume_id)
@@ -145,9 +144,7 @@ def awaited_mounts(
         )
         .order_by(_a.mount)
     )
-    for vcluster_id, mount, fileserver in tx.execute(query):
-        found.setdefault(vcluster_id, []).append((mount, fileserver))
-    return found
+    return grouped((row[0], (row[1], row[2])) for row in tx.execute(query))
 
 
 def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:

@@ -10,7 +10,7 @@ from sqlalchemy import delete as delete_
 
 from cod.states import NodeState, ReclaimState
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id, slices
+from cod.store.engine import Tx, nested, new_id, slices
 from cod.store.rows import Rows
 
 _n = t.nodes.c
@@ -51,10 +51,7 @@ def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
         .group_by(_n.block_id, t.node_types.c.name)
     )
     query = query.where(_n.block_id.is_not(None) if block_id is None else _n.block_id == block_id)
-    counts: dict[int, dict[str, int]] = {}
-    for found, name, count in tx.execute(query):
-        counts.setdefault(found, {})[name] = count
-    return counts
+    return nested(tx.execute(query))
 
 
 def delete(tx: Tx, block_id: int) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy import delete, exists, insert, or_, select, update
 from cod.model import HostKey, Keytab, KeytabTask, PrimingNode
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, rows_among
+from cod.store.engine import Tx, grouped, rows_among
 from cod.store.rows import Rows, remove_all
 
 _k = t.host_keys.c
@@ -21,11 +21,10 @@ _KEYTABS = Rows(Keytab, t.keytabs)
 
 def of_nodes(tx: Tx, node_ids: Collection[int]) -> dict[int, list[HostKey]]:
     """Return the keys of those nodes that have any."""
-    found: dict[int, list[HostKey]] = {}
     query = select(_k.node_id, *_ROWS.columns).order_by(_k.node_id, _k.algorithm)
-    for row in rows_among(tx, query, _k.node_id, node_ids):
-        found.setdefault(row[0], []).append(_ROWS.read(row, 1))
-    return found
+    return grouped(
+        (row[0], _ROWS.read(row, 1)) for row in rows_among(tx, query, _k.node_id, node_ids)
+    )
 
 
 def salt(tx: Tx, node_id: int, order_id: str) -> str:

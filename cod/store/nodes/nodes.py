@@ -26,7 +26,7 @@ from cod.choices import NodeLabel
 from cod.model import Node, NodePlace, PowerAction
 from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
-from cod.store.engine import Tx, rows_among, slices
+from cod.store.engine import Tx, grouped, rows_among, slices
 from cod.store.nodes import switch_ports
 from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 
@@ -320,11 +320,8 @@ def remove_macs(tx: Tx, macs: Sequence[str]) -> None:
 def unasked_macs(tx: Tx, node_ids: Sequence[int]) -> dict[int, list[str]]:
     """Return, for each of the nodes, the MACs that have never asked for an address."""
     asked = exists().where(t.bindings.c.mac == t.nics.c.mac)
-    found: dict[int, list[str]] = {}
     query = select(t.nics.c.node_id, t.nics.c.mac).where(~asked).order_by(t.nics.c.mac)
-    for node_id, mac in rows_among(tx, query, t.nics.c.node_id, node_ids):
-        found.setdefault(node_id, []).append(mac)
-    return found
+    return grouped(rows_among(tx, query, t.nics.c.node_id, node_ids))
 
 
 def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:

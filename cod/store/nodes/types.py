@@ -10,7 +10,7 @@ from sqlalchemy import exc, func, insert, select, update
 
 from cod.model import NodeType
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, nested
 from cod.store.rows import Rows
 
 # by an administrator
@@ -74,10 +74,7 @@ def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
     n = t.nodes.c
     query = select(n.type_id, n.state, func.count()).group_by(n.type_id, n.state)
     query = query.where(n.type_id.is_not(None) if type_id is None else n.type_id == type_id)
-    counts: dict[int, dict[str, int]] = {}
-    for found, state, count in tx.execute(query):
-        counts.setdefault(found, {})[state] = count
-    return counts
+    return nested(tx.execute(query))
 
 
 class Sibling(NamedTuple):

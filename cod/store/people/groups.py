@@ -12,7 +12,7 @@ from sqlalchemy import delete, func, insert, select, update
 from cod.model import POSIX, Group, PosixRules, TypeTerms
 from cod.model import SITE as SITE
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, nested
 from cod.store.nodes import energy
 from cod.store.people import audit, posix_ids
 from cod.store.rows import Rows
@@ -57,12 +57,9 @@ def type_limits(tx: Tx, group_id: int | None = None) -> dict[int, dict[int, int]
     query = select(limits.group_id, limits.type_id, limits.nodes).order_by(
         limits.group_id, limits.type_id
     )
-    found: dict[int, dict[int, int]] = {}
-    for group, type_id, nodes in tx.execute(
-        query if group_id is None else query.where(limits.group_id == group_id)
-    ):
-        found.setdefault(group, {})[type_id] = nodes
-    return found
+    return nested(
+        tx.execute(query if group_id is None else query.where(limits.group_id == group_id))
+    )
 
 
 def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
@@ -81,12 +78,8 @@ def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
 def type_terms(tx: Tx) -> dict[int, dict[int, TypeTerms]]:
     """Return what groups have been given of single types, by the group's id and the type's."""
     c = t.group_type_terms.c
-    found: dict[int, dict[int, TypeTerms]] = {}
-    for group, type_id, guarantee, shares in tx.execute(
-        select(c.group_id, c.type_id, c.guarantee, c.shares).order_by(c.group_id, c.type_id)
-    ):
-        found.setdefault(group, {})[type_id] = TypeTerms(guarantee, shares)
-    return found
+    query = select(c.group_id, c.type_id, c.guarantee, c.shares).order_by(c.group_id, c.type_id)
+    return nested((row[0], row[1], TypeTerms(*row[2:])) for row in tx.execute(query))
 
 
 def give_types(tx: Tx, group_id: int, terms: Mapping[int, TypeTerms]) -> None:

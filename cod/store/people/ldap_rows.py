@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select, uni
 from cod.model import SYSTEM_ACCOUNTS, NodeTree, NodeUser, Role, ipv4
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, grouped
 from cod.store.people.people import ABLE
 from cod.store.rows import Rows
 
@@ -146,10 +146,10 @@ def members(tx: Tx, group_id: int) -> list[str]:
 
 def keys(tx: Tx, user_ids: Collection[int]) -> dict[int, list[str]]:
     """Return the users' SSH keys as lines of authorized_keys, by user."""
-    found = dict[int, list[str]]()
-    for user, algorithm, key, name in tx.execute(_KEYS, {"users": list(user_ids)}):
-        found.setdefault(user, []).append(f"{algorithm} {key} {name}".rstrip())
-    return found
+    return grouped(
+        (user, f"{algorithm} {key} {name}".rstrip())
+        for user, algorithm, key, name in tx.execute(_KEYS, {"users": list(user_ids)})
+    )
 
 
 def running(tx: Tx, group_id: int) -> list[str]:

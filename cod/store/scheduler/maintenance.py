@@ -10,7 +10,7 @@ from sqlalchemy import case, delete, func, insert, or_, select, update
 from cod.model import IN_MAINTENANCE, MaintenanceWindow, Node, RecordedWindow
 from cod.states import OWN_SYSTEM, UNAPPROVED, WORKING, NodeState, WindowState
 from cod.store import tables as t
-from cod.store.engine import Tx, rows_among, slices
+from cod.store.engine import Tx, grouped, rows_among, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
 from cod.store.scheduler import node_counts
@@ -195,10 +195,7 @@ def held_names(tx: Tx, window_id: int) -> dict[int, list[str]]:
         .where(_m.window_id == window_id, _n.vcluster_id.is_not(None))
         .order_by(_n.vcluster_id, _n.name)
     )
-    found: dict[int, list[str]] = {}
-    for vcluster_id, name in tx.execute(query):
-        found.setdefault(vcluster_id, []).append(name)
-    return found
+    return grouped(tx.execute(query))
 
 
 def of_vcluster(tx: Tx, vcluster_id: int) -> list[tuple[MaintenanceWindow, list[str]]]:
@@ -210,9 +207,7 @@ def of_vcluster(tx: Tx, vcluster_id: int) -> list[tuple[MaintenanceWindow, list[
         .where(_n.vcluster_id == vcluster_id)
         .order_by(_n.id)
     )
-    names: dict[int, list[str]] = {}
-    for window_id, name in tx.execute(query):
-        names.setdefault(window_id, []).append(name)
+    names = grouped(tx.execute(query))
     return [(one, names[one.id]) for one in open_(tx) if one.id in names] if names else []
 
 

@@ -18,7 +18,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from cod.states import UNAPPROVED, Disk, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, nested, slices
 from cod.store.nodes import nodes, switch_ports
 from cod.store.scheduler.node_kinds import (
     ALIKE,
@@ -371,10 +371,7 @@ def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
 def by_type_and_block(tx: Tx) -> dict[int, dict[int | None, int]]:
     """Return how many nodes in service the site has of each type in each block; None: in none.
     Those count that maintenance brings back."""
-    counts: dict[int, dict[int | None, int]] = {}
-    for (type_id, block_id), count in in_service(tx).items():
-        counts.setdefault(type_id, {})[block_id] = count
-    return counts
+    return nested((*kind, count) for kind, count in in_service(tx).items())
 
 
 def in_service(tx: Tx, ids: Select[tuple[int]] | None = None) -> dict[tuple[int, int | None], int]:
@@ -417,7 +414,4 @@ def by_subnet(tx: Tx, usable: bool = False) -> dict[str, dict[int | None, int]]:
     with switch ports that are usable, or will be when their switches answer again."""
     ports = [switch_ports.usable(_n.boot_mac, away=True)] if usable else []
     query = select(_n.subnet, _n.type_id, func.count()).where(_n.subnet.is_not(None), *ports)
-    counts: dict[str, dict[int | None, int]] = {}
-    for subnet, type_id, count in tx.execute(query.group_by(_n.subnet, _n.type_id)):
-        counts.setdefault(subnet, {})[type_id] = count
-    return counts
+    return nested(tx.execute(query.group_by(_n.subnet, _n.type_id)))

@@ -8,7 +8,7 @@ from sqlalchemy import delete, select
 
 from cod.model import VclusterName
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, nested
 from cod.store.rows import Rows
 
 _c = t.vcluster_names.c
@@ -32,11 +32,8 @@ def of_live(tx: Tx, names: Collection[str]) -> dict[str, dict[str, VclusterName]
         .join_from(t.vcluster_names, t.vclusters, v.id == _c.vcluster_id)
         .where(v.live_name.in_(names))
     )
-    found: dict[str, dict[str, VclusterName]] = {}
-    for row in tx.execute(query):
-        one = ROWS.read(row, 1)
-        found.setdefault(row[0], {})[one.name] = one
-    return found
+    rows = [(row[0], ROWS.read(row, 1)) for row in tx.execute(query)]
+    return nested((vcluster, one.name, one) for vcluster, one in rows)
 
 
 def put(tx: Tx, name: VclusterName) -> None:

@@ -23,7 +23,7 @@ from cod.model import Refused, Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import dns_zones, vcms
 from cod.store import tables as t
-from cod.store.engine import Tx, rows_among, slices
+from cod.store.engine import Tx, nested, rows_among, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 from cod.store.scheduler import address_blocks
@@ -395,10 +395,7 @@ def held_of_types(tx: Tx, types: Collection[int]) -> dict[int, dict[int, int]]:
         .where(n.vcluster_id.is_not(None), n.type_id.in_(types))
         .group_by(n.vcluster_id, n.type_id)
     )
-    found: dict[int, dict[int, int]] = {}
-    for vcluster_id, type_id, nodes_ in tx.execute(query):
-        found.setdefault(vcluster_id, {})[type_id] = nodes_
-    return found
+    return nested(tx.execute(query))
 
 
 def held(tx: Tx, vcluster_id: int) -> int:
