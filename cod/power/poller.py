@@ -7,17 +7,16 @@ would lock the account that its machine is switched with.
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.defer import TimeoutError as TookTooLong
-from twisted.internet.task import deferLater
 
 from cod.flows.nodes import power as flows
 from cod.model import SiteRef
+from cod.periodic import Periodic
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
 
@@ -32,7 +31,7 @@ LEASE = 2 * ROUND  # the claim of the one server that asks
 log = logging.getLogger("cod.power")
 
 
-class Poller(Service, ABC):
+class Poller(Periodic):
     """One server's rounds. `reactor` keeps the time of its pauses, `clock()` is the time of day for
     the rows.
 
@@ -50,16 +49,15 @@ class Poller(Service, ABC):
         clock: Callable[[], float],
         site: SiteRef,
     ) -> None:
+        super().__init__(reactor, pool, log, f"asking for {self.about}", TICK, at_once=True)
         self._reactor = reactor
-        self._pool = pool
         self._drivers = {name: driver for name, driver in drivers.items() if self.can(driver)}
         self._server = server_name
         self._clock = clock
         self._site = site
         self._after = 0
         self._alone: dict[flows.Meter, float] = {}
-        self._pause: Deferred[None] | None = None
-        self._life: Deferred[None] | None = None
+        self._next_round = 0.0  # by the reactor
 
     @abstractmethod
     def can(self, driver: PowerDriver) -> bool:
@@ -73,40 +71,13 @@ class Poller(Service, ABC):
     async def record(self, meter: flows.Meter, answer: Any) -> None:
         """Record a machine's answer; None: no answer came."""
 
-    def startService(self) -> None:
-        """Begin."""
-        super().startService()  # type: ignore[no-untyped-call]
-        self._life = Deferred.fromCoroutine(self._live())
-
-    def stopService(self) -> Deferred[None] | None:
-        """End with the part of the round that is under way."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        if self._pause is not None:
-            self._pause.cancel()
-        return self._life
-
-    async def _live(self) -> None:
-        round_began = self._reactor.seconds()
-        while self.running:
-            began = self._reactor.seconds()
-            try:
-                await self._part()
-            except Exception as error:
-                bug = not self._pool.is_away(error)
-                log.error("asking for %s: %s", self.about, error, exc_info=bug)
-            until = began + TICK
-            if self._after == 0:  # the round is over
-                until = max(until, round_began + ROUND)
-                round_began = until
-            if self.running:
-                seconds = until - self._reactor.seconds()
-                self._pause = deferLater(self._reactor, max(seconds, 0.1), lambda: None)
-                self._pause.addErrback(lambda _cancelled: None)
-                await self._pause
-                self._pause = None
-
-    async def _part(self) -> None:
-        """Ask the next machines; after the last the list begins anew."""
+    async def look(self) -> None:
+        """Ask the next machines. After the last the list begins anew, once the round is over."""
+        now = self._reactor.seconds()
+        if self._after == 0:
+            if now + TICK / 2 < self._next_round:  # ticks come a little early or late
+                return
+            self._next_round = now + ROUND
         found = await self._pool.run(
             flows.meters,
             self._server,
@@ -119,7 +90,6 @@ class Poller(Service, ABC):
             self.about,
         )
         self._after = found[-1].node_id if found else 0
-        now = self._reactor.seconds()
         self._alone = {meter: until for meter, until in self._alone.items() if until > now}
         asked = [
             Deferred.fromCoroutine(self._one(each)) for each in found if each not in self._alone
