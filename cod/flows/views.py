@@ -19,7 +19,6 @@ from cod.model import (
     Page,
     Policy,
     Refused,
-    RequestView,
     Siblings,
     VclusterView,
     Who,
@@ -103,7 +102,7 @@ watched = views.watched
 vcluster_list = lists.vclusters
 vcluster_alone = views.vcluster
 active_vclusters = lists.active_vclusters
-request_list = lists.requests
+request, request_list = views.request, lists.requests
 conflict_list = lists.conflicts
 history = lists.history
 
@@ -165,14 +164,6 @@ def vcluster(
     if found.vcluster.ended_at is not None:
         return found, []
     return found, protected(views.members(tx, found.vcluster.name), policy)
-
-
-def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> RequestView:
-    """Return one request, as these groups (None: all) see it."""
-    found = views.requests(tx, request_id, groups)
-    if not found:
-        raise Refused("not_found", f"there is no request {request_id}", "id")
-    return found[0]
 
 
 Square = lists.Square

@@ -285,11 +285,13 @@ def _waits(tx: Tx, vcluster_ids: Sequence[int]) -> dict[int, list[str]]:
     return found
 
 
-def requests(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> list[RequestView]:
-    """Return the node request with that id, for people; nothing where there is none."""
-    return request_views(
-        tx, list(tx.execute(request_query(None, {t.node_requests.c.id: request_id}))), groups
-    )
+def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> RequestView:
+    """Return the node request with that id, as these groups (None: all) see it. Raises
+    `Refused`."""
+    rows = tx.execute(request_query(None, {t.node_requests.c.id: request_id})).all()
+    if not rows:
+        raise Refused("not_found", f"there is no request {request_id}", "id")
+    return request_views(tx, rows, groups)[0]
 
 
 _source = t.vclusters.alias()
@@ -364,11 +366,12 @@ def _tuples(tx: Tx, ids: list[int]) -> dict[int, list[tuple[RequestTuple, str]]]
 _holder, _taker = t.vclusters.alias(), t.vclusters.alias()
 
 
-def reclaims(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> list[ReclaimView]:
-    """Return the reclaim with that id, for people; nothing where there is none."""
-    return reclaim_views(
-        tx, list(tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id}))), groups
-    )
+def reclaim(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> ReclaimView:
+    """Return the reclaim with that id, as these groups (None: all) see it. Raises `Refused`."""
+    rows = tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id})).all()
+    if not rows:
+        raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
+    return reclaim_views(tx, rows, groups)[0]
 
 
 def reclaim_query(

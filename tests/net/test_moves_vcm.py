@@ -40,7 +40,7 @@ def moving(lab: Lab, within: float) -> RequestView:
 
 
 def seen(lab: Lab, asked: RequestView) -> tuple[str, int, int]:
-    view = in_transaction(lab.engine, views.requests, asked.request.id)[0]
+    view = in_transaction(lab.engine, views.request, asked.request.id)
     return view.request.state, view.request.granted, view.leaving
 
 

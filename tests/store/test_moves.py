@@ -75,7 +75,7 @@ def move(
 
 def progress(tx: Tx, number: int) -> tuple[str, int, int]:
     """The request's state, how many nodes it has brought, and how many the source still holds."""
-    view = views.requests(tx, number)[0]
+    view = views.request(tx, number)
     return view.request.state, view.request.granted, view.leaving
 
 

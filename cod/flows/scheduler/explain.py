@@ -73,10 +73,8 @@ def waits(
 
     `scene`, `snapshot`: the site as `core.snapshot.look` sees it. Raises `Refused` ('not_found').
     """
-    found = views.requests(tx, request_id, groups)
-    if not found:
-        raise Refused("not_found", f"there is no request {request_id}", "id")
-    request = found[0].request
+    view = views.request(tx, request_id, groups)
+    request = view.request
     if request.state != RequestState.PENDING:
         wanted = sum(one.count for one in request.tuples)
         why_waiting = request.reason or f"it is {request.state}"
@@ -84,7 +82,7 @@ def waits(
             _remedies(tx, request, snapshot, site) if request.state == RequestState.REJECTED else ()
         )
         return Why(
-            found[0],
+            view,
             policy.Explanation(
                 request.id, request.state, why_waiting, wanted, 0, 0, 0, 0, reason=why_waiting
             ),
@@ -100,12 +98,12 @@ def waits(
     away = _passed_over(tx, why, len(request.tuples))
     why = replace(why, sentence=" ".join([why.sentence, *away]))
     pending = next(one for one in seen.requests if one.id == request.id)
-    start = request_starts.sentence(tx, found[0].start, now)
+    start = request_starts.sentence(tx, view.start, now)
     helps = () if why.code == "granted" else whatif.at_once(seen, pending, site.policy, now)
     if helps or why.fitting >= why.wanted or pending.starts_at is not None:
-        return Why(found[0], why, seen_names, helps, at_once=True, start=start)
+        return Why(view, why, seen_names, helps, at_once=True, start=start)
     helps = _remedies(tx, request, snapshot, site)
-    return Why(found[0], why, seen_names, helps, start=start)
+    return Why(view, why, seen_names, helps, start=start)
 
 
 def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:

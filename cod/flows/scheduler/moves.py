@@ -61,7 +61,7 @@ def start(
     """
     site, now, actor, seen = context.site, context.now, context.actor, context.who.groups
     if context.key and (before := requests.by_key(tx, context.key)):
-        view = views.requests(tx, before.id, seen)[0]
+        view = views.request(tx, before.id, seen)
         if (view.vcluster, before.kind) != (target, "move"):
             raise Refused(
                 "conflict", f"that key was used before, for vcluster {view.vcluster}", "key"
@@ -133,7 +133,7 @@ def start(
         notice_texts.move(loser, [node.name for node in chosen], named, actor, deadline),
         now,
     )
-    return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))
+    return Result(views.request(tx, request.id, seen), (Effect("wake", "manager"),))
 
 
 def _both(tx: Tx, source: str, target: str) -> tuple[Vcluster, Vcluster]:

@@ -27,15 +27,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import reclaims, reservations, vclusters
 
-every = lists.reclaims
-
-
-def show(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> ReclaimView:
-    """Return one reclaim. Raises `Refused` ('not_found')."""
-    found = views.reclaims(tx, reclaim_id, groups)
-    if not found:
-        raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
-    return found[0]
+every, show = lists.reclaims, views.reclaim
 
 
 def answer(

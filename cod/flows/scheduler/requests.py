@@ -43,7 +43,7 @@ def submit(
     """
     site, now = context.site, context.now
     if context.key and (known := requests.by_key(tx, context.key)):
-        [shown] = views.requests(tx, known.id)
+        shown = views.request(tx, known.id)
         if shown.vcluster != vcluster:
             raise Refused(
                 "conflict", f"that key was used before, for vcluster {shown.vcluster}", "key"
@@ -131,7 +131,7 @@ def withdraw(
         )
     if vcluster is not None:  # it does without the node that it lost
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
-    return Result(views.requests(tx, request.id, seen)[0], (Effect("wake", "manager"),))
+    return Result(views.request(tx, request.id, seen), (Effect("wake", "manager"),))
 
 
 def change(
@@ -181,7 +181,7 @@ def change(
         asked=request,
     )
     watchers.put(tx, made.id, watching)
-    return Result(views.requests(tx, made.id, seen)[0], (Effect("wake", "manager"),))
+    return Result(views.request(tx, made.id, seen), (Effect("wake", "manager"),))
 
 
 def watch(tx: Tx, context: FlowContext, *, request_id: int, on: bool) -> Result[RequestView]:
@@ -200,7 +200,7 @@ def watch(tx: Tx, context: FlowContext, *, request_id: int, on: bool) -> Result[
                 "conflict", "your account has no e-mail address: an administrator enters it", "id"
             )
         watchers.put(tx, request_id, [user_id])
-    return Result(views.requests(tx, request_id, context.who.groups)[0])
+    return Result(views.request(tx, request_id, context.who.groups))
 
 
 def watches(tx: Tx, who: Who, request_id: int) -> bool:
@@ -221,4 +221,4 @@ def retry(
         chosen = templates.usable(tx, template, vcluster.group_id)
         requests.use_template(tx, request_id, chosen.id)
     requests.turn(tx, request_id, RequestState.STOPPED, RequestState.PENDING)
-    return Result(views.requests(tx, request_id, seen)[0], (Effect("wake", "manager"),))
+    return Result(views.request(tx, request_id, seen), (Effect("wake", "manager"),))
