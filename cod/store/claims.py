@@ -104,13 +104,13 @@ def confirm(tx: Tx, claim: Claim) -> None:
         _c.owner == claim.owner,
         _c.generation == claim.generation,
     )
-    if not tx.execute(update(t.claims).values(acts=_c.acts + 1).where(*held)).rowcount:
+    if not _ROWS.set_where(tx, *held, acts=_c.acts + 1):
         raise Lost(f"the claim {claim.name} is not {claim.owner}'s any more")
 
 
 def interrupt(tx: Tx, name: str) -> None:
     """Refuse the actions under way: the claim's owner has to get it again."""
-    tx.execute(update(t.claims).values(generation=_c.generation + 1).where(_c.name == name))
+    _ROWS.set_where(tx, _c.name == name, generation=_c.generation + 1)
 
 
 def owner(tx: Tx, name: str, now: float) -> str:

@@ -304,6 +304,10 @@ class Rows(Generic[Record]):
         if columns:
             _write(tx, self._update_by_key, columns, of_key=key)
 
+    def set_where(self, tx: Tx, *where: ColumnElement[bool], **columns: Any) -> int:
+        """Set columns of the rows that all conditions are true of; return how many there were."""
+        return tx.execute(update(self._table).where(*where).values(**columns)).rowcount
+
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
         """Set columns of the record's row. Return the new record."""
         self.set(tx, getattr(record, self._key.name), **columns)
@@ -346,31 +350,23 @@ class Rows(Generic[Record]):
         c = self._table.c
         free = or_(c.claim_expires.is_(None), c.claim_expires <= now)
         columns |= {"claimed_by": server, "claim_expires": until, count: c[count] + 1}
-        won = tx.execute(
-            update(self._table).where(self._key == key, free, *where).values(**columns)
-        )
-        return self.known(tx, key) if won.rowcount == 1 else None
+        won = self.set_where(tx, self._key == key, free, *where, **columns)
+        return self.known(tx, key) if won == 1 else None
 
     def settle(self, tx: Tx, record: Record, *where: ColumnElement[bool], **columns: Any) -> bool:
         """End the claim that `record` has of its row, and set the outcome. Return False, and set
         nothing, when the claim is no longer valid because its server or its count of attempts has
         changed."""
         own = (self._table.c[name] for name in (self._key.name, "claimed_by", "attempts"))
-        done = tx.execute(
-            update(self._table)
-            .where(*(column == getattr(record, column.name) for column in own), *where)
-            .values(claimed_by=None, claim_expires=None, **columns)
-        )
-        return done.rowcount == 1
+        mine = (column == getattr(record, column.name) for column in own)
+        done = self.set_where(tx, *mine, *where, claimed_by=None, claim_expires=None, **columns)
+        return done == 1
 
     def shorten(self, tx: Tx, server: str, until: float, *where: ColumnElement[bool]) -> None:
         """End claims of `server` that last longer at `until`."""
         c = self._table.c
-        tx.execute(
-            update(self._table)
-            .where(c.claimed_by == server, c.claim_expires > until, *where)
-            .values(claim_expires=until)
-        )
+        held = c.claimed_by == server, c.claim_expires > until
+        self.set_where(tx, *held, *where, claim_expires=until)
 
 
 def _write(

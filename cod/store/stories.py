@@ -45,7 +45,7 @@ def begin_hold(tx: Tx, why: str, now: float) -> None:
     columns = ["node_id", "known", "verdict"]
     tx.execute(insert(t.node_stories).from_select(columns, rows))
     tx.execute(update(t.sessions).values(order_sent=""))  # agents are asked once more
-    tx.execute(update(t.nodes).where(_n.state == NodeState.QUARANTINED).values(deadline=None))
+    nodes.ROWS.set_where(tx, _n.state == NodeState.QUARANTINED, deadline=None)
     maintenance.let_go(tx)
 
 

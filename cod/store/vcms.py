@@ -75,11 +75,7 @@ def revoke(tx: Tx, vcluster_id: int) -> None:
 
 def started(tx: Tx, server: str, now: float) -> None:
     """Record that the server of that name has started: it has no connections of before `now`."""
-    tx.execute(
-        update(t.vcms)
-        .where(_v.server == server, _v.connected_at < now)
-        .values(server=None, connected_at=now)
-    )
+    ROWS.set_where(tx, _v.server == server, _v.connected_at < now, server=None, connected_at=now)
 
 
 def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import ColumnElement, Integer, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Integer, bindparam, delete, func, or_, select
 
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
@@ -184,7 +184,7 @@ def settle_snapshots(tx: Tx, volume_id: int, sequence: int, now: float) -> None:
     """Record that the change `sequence` has made and deleted snapshots."""
     done = (_s.volume_id == volume_id, _s.sequence <= sequence)
     tx.execute(delete(t.volume_snapshots).where(*done, _s.leaving.is_(True)))
-    tx.execute(update(t.volume_snapshots).where(*done, _s.made_at.is_(None)).values(made_at=now))
+    _SNAPSHOTS.set_where(tx, *done, _s.made_at.is_(None), made_at=now)
 
 
 def waits_for(tx: Tx, source: str) -> str | None:
@@ -229,4 +229,4 @@ def of_server(tx: Tx, fileserver: str) -> Mapping[int, Volume]:
 
 def repeat(tx: Tx, volume_ids: Sequence[int], now: float) -> None:
     """Have what those volumes are to be carried out once more: their file server has lost it."""
-    tx.execute(update(t.volumes).where(_v.id.in_(volume_ids)).values(applied=0, next_at=now))
+    ROWS.set_where(tx, _v.id.in_(volume_ids), applied=0, next_at=now)

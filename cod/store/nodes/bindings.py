@@ -240,8 +240,6 @@ def left(tx: Tx, node_id: int) -> int:
 def unbind(tx: Tx, node_id: int) -> None:
     """Record that the system of a node that is about to boot into its vcluster has not asked for
     its reserved address yet."""
-    tx.execute(
-        update(t.bindings)
-        .where(_b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound")
-        .values(state="reserved")
+    ROWS.set_where(
+        tx, _b.node_id == node_id, _b.kind == "vcluster", _b.state == "bound", state="reserved"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, delete, insert, select, update
+from sqlalchemy import bindparam, delete, insert, select
 
 from cod.model import Capture, Node
 from cod.states import CaptureState
@@ -57,7 +57,7 @@ def put(tx: Tx, node_id: int, **columns: Any) -> None:
 
 def change(tx: Tx, node_id: int, **columns: Any) -> None:
     """Set columns."""
-    tx.execute(update(t.captures).where(_c.node_id == node_id).values(**columns))
+    ROWS.set_where(tx, _c.node_id == node_id, **columns)
 
 
 def end(tx: Tx, node_id: int, state: CaptureState, reason: str, now: float) -> None:

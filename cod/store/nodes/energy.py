@@ -146,9 +146,7 @@ def fold(tx: Tx, group_id: int, into: int) -> None:
         if added.rowcount:
             tx.execute(delete(t.energy_use).where(*both, _e.group_id == group_id))
         else:
-            tx.execute(
-                update(t.energy_use).where(*both, _e.group_id == group_id).values(group_id=into)
-            )
+            ROWS.set_where(tx, *both, _e.group_id == group_id, group_id=into)
 
 
 def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:

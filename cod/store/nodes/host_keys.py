@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import delete, exists, insert, or_, select, update
+from sqlalchemy import delete, exists, insert, or_, select
 
 from cod.model import HostKey, Keytab, KeytabTask, PrimingNode
 from cod.states import NodeState
@@ -54,9 +54,9 @@ def put(tx: Tx, node_id: int, key: HostKey, *, order_id: str, salt: str, now: fl
 
 def written(tx: Tx, node_id: int) -> None:
     """Drop the salt, and the keytab: the secrets are on the node's disk, or the order is over."""
-    tx.execute(update(t.host_keys).where(_k.node_id == node_id, _k.salt != "").values(salt=""))
+    _ROWS.set_where(tx, _k.node_id == node_id, _k.salt != "", salt="")
     own = (_t.node_id == node_id, _t.sealed.is_not(None))
-    tx.execute(update(t.keytabs).where(*own).values(sealed=None))
+    _KEYTABS.set_where(tx, *own, sealed=None)
 
 
 def forget(tx: Tx, node_id: int) -> bool:

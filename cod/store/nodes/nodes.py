@@ -440,10 +440,8 @@ def change(tx: Tx, node: Node, **columns: Any) -> Node:
 
 def set_deadline(tx: Tx, node: Node, deadline: float | None) -> None:
     """Set the state's deadline, such as after progress. Not a transition."""
-    tx.execute(
-        update(t.nodes)
-        .where(t.nodes.c.id == node.id, t.nodes.c.generation == node.generation)
-        .values(deadline=deadline)
+    ROWS.set_where(
+        tx, t.nodes.c.id == node.id, t.nodes.c.generation == node.generation, deadline=deadline
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import Integer, bindparam, delete, exists, func, select, update
+from sqlalchemy import Integer, bindparam, delete, exists, func, select
 
 from cod.model import Node, PowerAction
 from cod.states import NodeState
@@ -126,4 +126,4 @@ def set_watts(tx: Tx, node_id: int, driver: str, watts: float | None) -> None:
     """Record what the node was just measured to draw, unless another driver has it now; None: it
     could not be measured."""
     n = t.nodes.c
-    tx.execute(update(t.nodes).where(n.id == node_id, n.power_driver == driver).values(watts=watts))
+    nodes.ROWS.set_where(tx, n.id == node_id, n.power_driver == driver, watts=watts)

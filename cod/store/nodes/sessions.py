@@ -114,7 +114,7 @@ def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
     """Make the connection that of another node, which has none: return its key from now on."""
-    tx.execute(update(t.sessions).where(*_is(peer)).values(node_id=node_id))
+    ROWS.set_where(tx, *_is(peer), node_id=node_id)
     return replace(peer, node_id=node_id)
 
 
@@ -196,7 +196,7 @@ def peers_of(tx: Tx, server: str) -> list[Peer]:
 
 def touch(tx: Tx, server: str, now: float) -> None:
     """Record that `server` still holds its connections."""
-    tx.execute(update(t.sessions).where(_s.server == server).values(last_seen=now))
+    ROWS.set_where(tx, _s.server == server, last_seen=now)
 
 
 def seen(tx: Tx, when: Iterable[tuple[int, float]]) -> None:

@@ -95,7 +95,7 @@ def wish(tx: Tx, port: SwitchPort, vlan: int | None, now: float) -> SwitchPort:
 
 def hand_over(tx: Tx, node_id: int, heir_id: int) -> None:
     """Give all ports of a node to another node, which its NICs turned out to belong to."""
-    tx.execute(update(t.switch_ports).where(_p.node_id == node_id).values(node_id=heir_id))
+    ROWS.set_where(tx, _p.node_id == node_id, node_id=heir_id)
 
 
 def detach(tx: Tx, node_ids: Sequence[int]) -> None:
@@ -104,7 +104,7 @@ def detach(tx: Tx, node_ids: Sequence[int]) -> None:
     mine = _p.node_id.in_(node_ids)
     for port in ROWS.every(tx, mine, _p.wanted_vlan.is_not(None), order=_p.id, lock=True):
         wish(tx, port, None, port.wished_at)  # due at once
-    tx.execute(update(t.switch_ports).where(mine).values(node_id=None, mac=None))
+    ROWS.set_where(tx, mine, node_id=None, mac=None)
 
 
 def due(tx: Tx, switch: str, now: float, limit: int) -> list[SwitchPort]:
@@ -122,10 +122,7 @@ def switches_due(tx: Tx, now: float) -> set[str]:
 def outcome(tx: Tx, port: SwitchPort, **columns: Any) -> bool:
     """Write what came of an attempt for `port`; False, and nothing is written, when a newer wish
     has been made."""
-    done = tx.execute(
-        update(t.switch_ports).where(_p.id == port.id, _p.seq == port.seq).values(**columns)
-    )
-    return done.rowcount == 1
+    return ROWS.set_where(tx, _p.id == port.id, _p.seq == port.seq, **columns) == 1
 
 
 def verify_soon(tx: Tx, port_ids: Collection[int], now: float) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import and_, delete, insert, or_, select, update
+from sqlalchemy import and_, delete, insert, or_, select
 
 from cod.model import SwitchSession
 from cod.store import tables as t
@@ -48,12 +48,10 @@ def claim(
 def ended(tx: Tx, name: str, epoch: int, **columns: Any) -> bool:
     """End the session of that epoch with its outcome; False, and nothing is written, when the claim
     was lost."""
-    done = tx.execute(
-        update(t.switches)
-        .where(_s.name == name, _s.epoch == epoch)
-        .values(claimed_by=None, claim_expires=None, **columns)
+    done = ROWS.set_where(
+        tx, _s.name == name, _s.epoch == epoch, claimed_by=None, claim_expires=None, **columns
     )
-    return done.rowcount == 1
+    return done == 1
 
 
 def is_check_wanted(tx: Tx, now: float) -> bool:
@@ -70,4 +68,4 @@ def away(tx: Tx) -> list[str]:
 
 def want_check(tx: Tx, name: str) -> None:
     """Want a session with the switch at once, whether ports are due or not."""
-    tx.execute(update(t.switches).where(_s.name == name).values(check_wanted=True, next_at=0.0))
+    ROWS.set_where(tx, _s.name == name, check_wanted=True, next_at=0.0)

@@ -131,11 +131,7 @@ def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
 
 def rest(tx: Tx, channel: str, target: str | None, until: float) -> None:
     """Send nothing open to `target` (None: to any of the channel) before `until`."""
-    tx.execute(
-        update(t.notice_sends)
-        .where(*_open(channel, target), _s.next_at < until)
-        .values(next_at=until)
-    )
+    SENDS.set_where(tx, *_open(channel, target), _s.next_at < until, next_at=until)
 
 
 def give_up(
@@ -145,10 +141,8 @@ def give_up(
     `before`."""
     old = select(_n.id).where(_n.at <= before)
     idle = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
-    tx.execute(
-        update(t.notice_sends)
-        .where(*_open(channel, target), _s.notice_id.in_(old), idle)
-        .values(done_at=now, error=error)
+    SENDS.set_where(
+        tx, *_open(channel, target), _s.notice_id.in_(old), idle, done_at=now, error=error
     )
 
 
@@ -185,7 +179,7 @@ def forget(tx: Tx, group_id: int) -> None:
     for table in (t.notice_sends, t.notice_reads, t.notice_digests):
         tx.execute(delete(table).where(table.c.notice_id.in_(own)))
     tx.execute(delete(t.notices).where(_n.group_id == group_id, _n.id != newest(tx)))
-    tx.execute(update(t.notices).where(_n.group_id == group_id).values(group_id=None))
+    ROWS.set_where(tx, _n.group_id == group_id, group_id=None)
 
 
 def forget_events(tx: Tx, before: float, limit: int) -> None:

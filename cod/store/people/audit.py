@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import eq, ge, lt
 from typing import Any
 
-from sqlalchemy import insert, or_, select, update
+from sqlalchemy import insert, or_, select
 
 from cod.model import ALL, AuditRow, Listed, Page, Who
 from cod.store import tables as t
@@ -106,7 +106,7 @@ def every(
 
 def disown(tx: Tx, group_id: int) -> None:
     """Make the rows of a group that is removed the site's, which administrators alone are shown."""
-    tx.execute(update(t.audit).where(_a.group_id == group_id).values(group_id=None))
+    _ROWS.set_where(tx, _a.group_id == group_id, group_id=None)
 
 
 def was_deleted(tx: Tx, user: str) -> bool:

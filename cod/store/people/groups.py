@@ -31,23 +31,19 @@ def every(tx: Tx) -> list[Group]:
 def have_odd(tx: Tx, given: Mapping[int, int | None]) -> None:
     """Store the turn in which each group has an odd node of its share; None: it has none."""
     for group_id, turn in given.items():
-        tx.execute(update(t.groups).where(t.groups.c.id == group_id).values(odd_turn=turn))
+        ROWS.set_where(tx, t.groups.c.id == group_id, odd_turn=turn)
 
 
 def fade(tx: Tx, before: float, factor: float, now: float) -> None:
     """Multiply what was counted until `before` by `factor`; it is what there is `now`."""
     g = t.groups.c
-    tx.execute(
-        update(t.groups)
-        .where(g.faded_at == before)
-        .values(faded_usage=g.faded_usage * factor, faded_at=now)
-    )
+    ROWS.set_where(tx, g.faded_at == before, faded_usage=g.faded_usage * factor, faded_at=now)
 
 
 def use(tx: Tx, group_id: int, usage: float) -> None:
     """Add to what a group has used that has not faded."""
     g = t.groups.c
-    tx.execute(update(t.groups).where(g.id == group_id).values(faded_usage=g.faded_usage + usage))
+    ROWS.set_where(tx, g.id == group_id, faded_usage=g.faded_usage + usage)
 
 
 def type_limits(tx: Tx, group_id: int | None = None) -> dict[int, dict[int, int]]:
@@ -183,7 +179,7 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
     tx.execute(update(t.vclusters).where(v.group_id == group_id).values(group_id=site_id))
     _disown_templates(tx, group_id, site_id)
     tx.execute(update(t.nodes).where(n.cached_group_id == group_id).values(cached_group_id=None))
-    tx.execute(update(t.groups).where(t.groups.c.parent_id == group_id).values(parent_id=None))
+    ROWS.set_where(tx, t.groups.c.parent_id == group_id, parent_id=None)
     for table in (
         t.captures,
         t.node_failures,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import delete, update
+from sqlalchemy import delete
 
 from cod.model import Invitation
 from cod.store import tables as t
@@ -42,12 +42,7 @@ def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[
 
 def spend(tx: Tx, invitation_id: int, now: float) -> bool:
     """Use an invitation up. True for the one caller that was first."""
-    query = (
-        update(t.invitations)
-        .where(_i.id == invitation_id, _i.used_at.is_(None))
-        .values(used_at=now)
-    )
-    return tx.execute(query).rowcount == 1
+    return ROWS.set_where(tx, _i.id == invitation_id, _i.used_at.is_(None), used_at=now) == 1
 
 
 def remove(tx: Tx, invitation_id: int) -> bool:

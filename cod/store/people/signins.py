@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, insert, select
 
 from cod.model import WebSession
 from cod.store import tables as t
@@ -84,9 +84,7 @@ def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
 
 def seen(tx: Tx, session_id: int, now: float) -> None:
     """Record that somebody used the session just now."""
-    tx.execute(
-        update(t.web_sessions).where(_w.id == session_id, _w.last_seen < now).values(last_seen=now)
-    )
+    SESSIONS.set_where(tx, _w.id == session_id, _w.last_seen < now, last_seen=now)
 
 
 def end(tx: Tx, user_id: int, session_id: int | None = None, *, but: int | None = None) -> int:

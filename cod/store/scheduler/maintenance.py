@@ -155,11 +155,7 @@ def in_others(tx: Tx, window_id: int, node_ids: Sequence[int]) -> dict[int, int]
 def set_reason(tx: Tx, window_id: int, reason: str) -> None:
     """Say another reason at the nodes that the window has put out of service."""
     taken = select(_m.node_id).where(_m.window_id == window_id, _m.taken)
-    tx.execute(
-        update(t.nodes)
-        .where(_n.state == NodeState.QUARANTINED, _n.id.in_(taken))
-        .values(reason=reason)
-    )
+    nodes.ROWS.set_where(tx, _n.state == NodeState.QUARANTINED, _n.id.in_(taken), reason=reason)
 
 
 class WindowCount(NamedTuple):

@@ -231,24 +231,20 @@ def turn(
     """Change a request's state from `before`, in which it is not over, to `after`. Return False,
     and change nothing, if the request is in another state."""
     r = t.node_requests
-    done = tx.execute(
-        update(r)
-        .where(r.c.id == request_id, r.c.state == before)
-        .values(state=after, reason=reason)
-    )
-    return done.rowcount == 1
+    done = ROWS.set_where(tx, r.c.id == request_id, r.c.state == before, state=after, reason=reason)
+    return done == 1
 
 
 def use_template(tx: Tx, request_id: int, template_id: int) -> None:
     """Ask for another template in all tuples of a request that no pass has seen."""
     r = t.request_tuples
-    tx.execute(update(r).where(r.c.request_id == request_id).values(template_id=template_id))
+    TUPLES.set_where(tx, r.c.request_id == request_id, template_id=template_id)
 
 
 def count_granted(tx: Tx, request_id: int, nodes: int) -> None:
     """Count further nodes that a move has brought."""
     r = t.node_requests
-    tx.execute(update(r).where(r.c.id == request_id).values(granted=r.c.granted + nodes))
+    ROWS.set_where(tx, r.c.id == request_id, granted=r.c.granted + nodes)
 
 
 def explain(tx: Tx, reasons: Mapping[int, str]) -> None:

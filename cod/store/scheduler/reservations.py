@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, insert, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx, rows_among
@@ -60,13 +60,9 @@ def promise(tx: Tx, reclaim_id: int, times: Mapping[int, float]) -> None:
     """Note which of the nodes that are chosen for the reclaim are promised, by node by when; the
     others are not (any more).
     """
-    tx.execute(update(t.reservations).where(_r.reclaim_id == reclaim_id).values(promised_at=None))
+    _ROWS.set_where(tx, _r.reclaim_id == reclaim_id, promised_at=None)
     for node_id, at in times.items():
-        tx.execute(
-            update(t.reservations)
-            .where(_r.node_id == node_id, _r.reclaim_id == reclaim_id)
-            .values(promised_at=at)
-        )
+        _ROWS.set_where(tx, _r.node_id == node_id, _r.reclaim_id == reclaim_id, promised_at=at)
 
 
 def promises(tx: Tx, reclaim_id: int) -> set[int]:

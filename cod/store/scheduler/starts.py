@@ -123,7 +123,7 @@ def settle(tx: Tx, before: float) -> None:
     granted = exists().where(_r.id == _s.request_id, _r.state == RequestState.GRANTED)
     waits = exists().where(_r.id == _s.request_id, _r.state.in_(UNDECIDED))
     open_ = _s.began_at.is_(None)
-    tx.execute(update(t.request_starts).where(open_, granted).values(began_at=began))
+    _STARTS.set_where(tx, open_, granted, began_at=began)
     tx.execute(delete(t.request_starts).where(open_, ~waits))
     tx.execute(delete(t.request_starts).where(_s.began_at < before))
 
