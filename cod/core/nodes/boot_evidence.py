@@ -43,16 +43,8 @@ def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, now: float) ->
         why = f"the agent of the earlier boot of {node.name} is still connected"
     else:
         return ""
-    known = conflicts.add_once(
-        tx,
-        "identity",
-        f"an agent with the MAC of {node.name} was refused: {why}",
-        now,
-        within=AGAIN,
-        same=("mac", "about"),
-        subnet=node.subnet,
-        mac=node.boot_mac,
-    )
+    refusal = f"an agent with the MAC of {node.name} was refused: {why}"
+    known = conflicts.add_of(tx, node, "identity", refusal, now, within=AGAIN)
     # One that was reset a moment ago is refused for a few seconds, too: no cause to call anybody.
     if known and power == "off":
         notices.add(tx, **notice_texts.not_believed(node.name, why), group_id=None, now=now)

@@ -136,15 +136,8 @@ def done(
 
 
 def _tell_namesakes(tx: Tx, node: Node, about: str, now: float) -> None:
-    recorded = conflicts.add_once(
-        tx,
-        "namesake",
-        f"{node.name}: {about}",
-        now,
-        within=NAMESAKE_AGAIN,
-        same=("mac", "about"),
-        subnet=node.subnet,
-        mac=node.boot_mac,
+    recorded = conflicts.add_of(
+        tx, node, "namesake", f"{node.name}: {about}", now, within=NAMESAKE_AGAIN
     )
     if not recorded:
         return

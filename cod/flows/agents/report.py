@@ -176,16 +176,7 @@ def _names(nodes_: Sequence[Node]) -> str:
 
 
 def _record(tx: Tx, node: Node, about: str, now: float) -> None:
-    conflicts.add_once(
-        tx,
-        "identity",
-        about,
-        now,
-        within=AGAIN,
-        same=("mac", "about"),
-        subnet=node.subnet,
-        mac=node.boot_mac,
-    )
+    conflicts.add_of(tx, node, "identity", about, now, within=AGAIN)
 
 
 def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeType:
@@ -214,16 +205,7 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     was = equal.canonical(keep_marks.marked(before.attributes, marks), site.types)
     changes = equal.differences(was, kind.attributes)
     about = f"{after.name}: {equal.sentence(changes)}"
-    if not changes or not conflicts.add_once(
-        tx,
-        "hardware",
-        about,
-        now,
-        within=AGAIN,
-        same=("mac", "about"),
-        subnet=after.subnet,
-        mac=after.boot_mac,
-    ):
+    if not changes or not conflicts.add_of(tx, after, "hardware", about, now, within=AGAIN):
         return
     holder = vclusters.get(tx, after.vcluster_id) if after.vcluster_id is not None else None
     wanted = holding.assignment(tx, after)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Select, bindparam, func, insert, select
 
+from cod.model import Node
 from cod.states import ConflictKind
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -52,6 +53,20 @@ def add_once(
         return False
     add(tx, kind, about, now, subnet=subnet, address=address, mac=mac)
     return True
+
+
+def add_of(tx: Tx, node: Node, kind: str, about: str, now: float, *, within: float) -> bool:
+    """Record a conflict about a node as `add_once`; those with the same sentence are one."""
+    return add_once(
+        tx,
+        kind,
+        about,
+        now,
+        within=within,
+        same=("mac", "about"),
+        subnet=node.subnet,
+        mac=node.boot_mac,
+    )
 
 
 @lru_cache
