@@ -167,7 +167,7 @@ def test_an_error_among_rows_and_a_packet_out_of_order_are_the_drivers_errors(si
 
 def test_columns_of_a_statement_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
-    parse = FieldDescriptorPacket._parse_field_descriptor
+    parse = FieldDescriptorPacket._parse_field_descriptor  # type: ignore[attr-defined]
 
     def counted(self: Any, encoding: str) -> None:
         parsed.append(encoding)
