@@ -284,9 +284,10 @@ def _move_on(
 ) -> Node:
     """Write the `columns` of the node's report; return the node in the state into which the report
     leads. `moved` says why the node is not at its place, or is ''."""
+    step: Step | None = None
     if moved and node.state == NodeState.TRAMPOLINE:
-        step: Step | None = Step(NodeEvent.QUARANTINED, moved, {"reason": moved})
-    else:
+        step = Step(NodeEvent.QUARANTINED, moved, {"reason": moved})
+    elif node.boot_unordered:
         step = boot_evidence.unproven(tx, node, site, now)
     if step is not None:
         return _apply(tx, nodes.change(tx, node, **columns), step, site, now)
