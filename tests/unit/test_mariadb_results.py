@@ -167,13 +167,14 @@ def test_an_error_among_rows_and_a_packet_out_of_order_are_the_drivers_errors(si
 
 def test_columns_of_a_statement_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = []
-    parse = FieldDescriptorPacket._parse_field_descriptor  # type: ignore[attr-defined]
+    kind: Any = FieldDescriptorPacket
+    parse = kind._parse_field_descriptor
 
     def counted(self: Any, encoding: str) -> None:
         parsed.append(encoding)
         parse(self, encoding)
 
-    monkeypatch.setattr(FieldDescriptorPacket, "_parse_field_descriptor", counted)
+    monkeypatch.setattr(kind, "_parse_field_descriptor", counted)
     data = stream(result([FIELD_TYPE.INT24] * 70, [[b"7"] * 70]))
     first = read(OURS, data, [1 << 20])
     assert len(parsed) == 70
