@@ -103,7 +103,7 @@ class Line:
 
 def read(connections: Any, data: bytes, sizes: Sequence[int]) -> Any:
     """Return what such a connection reads out of the stream, and whether it read all."""
-    connection = connections(defer_connect=True)
+    connection = connections(defer_connect=True, ssl_disabled=True)
     connection._sock, connection._rfile = Line(), io.BufferedReader(Pieces(data, sizes))
     connection._next_seq_id, connection._current_timeout = 1, connection._read_timeout
     try:
@@ -184,7 +184,7 @@ def test_columns_of_a_statement_are_parsed_once(monkeypatch: pytest.MonkeyPatch)
 
 def answered(*bodies: bytes) -> Any:
     """Return a connection that waits for a question, of which these are all answers."""
-    connection = OURS(defer_connect=True)
+    connection = OURS(defer_connect=True, ssl_disabled=True)
     connection._sock, connection._rfile = Line(), io.BufferedReader(Pieces(b"".join(bodies), [99]))
     connection._current_timeout = connection._read_timeout
     return connection
