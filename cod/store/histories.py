@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, case, literal, or_, select
 
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among
 from cod.store.rows import theirs
 
 _h, _n, _v, _g = t.node_history.c, t.nodes.c, t.vclusters.c, t.groups.c
@@ -166,5 +166,4 @@ def holders(
         .join(t.groups, _g.id == _v.group_id)
         .where(*theirs(_v.group_id, groups))
     )
-    found = [tx.execute(query.where(_n.id.in_(part))) for part in slices(node_ids)]
-    return sorted((vcluster, group, node) for rows in found for vcluster, group, node in rows)
+    return sorted(map(tuple, rows_among(tx, query, _n.id, node_ids)))

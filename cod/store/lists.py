@@ -31,7 +31,7 @@ from cod.model.names import natural_key
 from cod.states import NodeState, RequestState, VclusterState
 from cod.store import tables as t
 from cod.store import views
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among, slices
 from cod.store.filters import nodes as node_filters
 from cod.store.notices import notices as notice_rows
 from cod.store.paging import having, merged, page_of
@@ -121,8 +121,8 @@ def node_names(
     n = t.nodes.c
     query = views.node_query(groups, {}).with_only_columns(n.id, n.name)
     query = query.where(node_filters.condition(tx, where)).limit(limit)
-    parts = [query] if ids is None else [query.where(n.id.in_(part)) for part in slices(ids)]
-    return [(row[0], row[1]) for part in parts for row in tx.execute(part)]
+    found = tx.execute(query).all() if ids is None else [*rows_among(tx, query, n.id, ids)]
+    return [(row[0], row[1]) for row in found]
 
 
 def machines(tx: Tx, ids: Sequence[int] | None) -> list[KnownMachine]:

@@ -32,12 +32,7 @@ def create(
 
     actor  for the audit, of one who comes past the API
     """
-    if tokens.by_name(tx, name):
-        raise Refused(
-            "conflict",
-            f"there is a token {name!r} already: revoke it first, or choose another name",
-            "name",
-        )
+    _check_free(tx, name)
     if "@" in name or not name or len(name) > 63:
         raise Refused("invalid", "a token's name has 1 to 63 characters and no '@'", "name")
     if actor:
@@ -46,6 +41,15 @@ def create(
         )
     expires_at = None if lifetime is None else now + lifetime
     return tokens.add(tx, name, scope, access.digest(token), now, expires_at)
+
+
+def _check_free(tx: Tx, name: str) -> None:
+    if tokens.by_name(tx, name):
+        raise Refused(
+            "conflict",
+            f"there is a token {name!r} already: revoke it first, or choose another name",
+            "name",
+        )
 
 
 def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
@@ -88,12 +92,7 @@ def make(
             "name",
         )
     full = f"{name}@{user.name}"
-    if tokens.by_name(tx, full):
-        raise Refused(
-            "conflict",
-            f"there is a token {full!r} already: revoke it first, or choose another name",
-            "name",
-        )
+    _check_free(tx, full)
     if len(tokens.every(tx, user.id)) >= MOST:
         raise Refused("conflict", f"you have {MOST} tokens: revoke some first", "name")
     into = groups.by_name(tx, group) if group else None

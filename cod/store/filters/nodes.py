@@ -30,7 +30,7 @@ from cod.filters.fields import Comparison, Value, addresses, digits, spellings
 from cod.filters.language import AllOf, AnyOf, FieldTest, Filter, FreeWord, Not
 from cod.model import AddressRange, NodeView, described, mac_of
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Tx, rows_among
 from cod.store.paging import contains
 from cod.store.rows import theirs
 
@@ -266,9 +266,9 @@ def in_blocks(
     """Return the nodes that are in each of these blocks, of these groups (None: all), by name;
     blocks that do not exist are left out."""
     b = t.node_blocks.c
-    found: dict[str, list[Known]] = {}
-    for part in slices(list(names)):
-        found |= {name: [] for name in tx.scalars(select(b.name).where(b.name.in_(part)))}
+    found: dict[str, list[Known]] = {
+        row[0]: [] for row in rows_among(tx, select(b.name), b.name, names)
+    }
     for block, node_id, name in _seen(tx, b.name, list(found), groups):
         found[block].append((node_id, name))
     return found
@@ -277,7 +277,7 @@ def in_blocks(
 def _seen(
     tx: Tx, column: Column[Any], values: Sequence[str], groups: frozenset[int] | None
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield (value, id, name) of the nodes that have one of the values in that column."""
+    """Return (value, id, name) of the nodes that have one of the values in that column."""
     query = select(column, _n.id, _n.name).select_from(t.nodes)
     query = query.outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id)
     if column.table is t.nics:
@@ -285,8 +285,7 @@ def _seen(
     elif column.table is t.node_blocks:
         query = query.join(t.node_blocks, t.node_blocks.c.id == _n.block_id)
     query = query.where(*theirs(t.vclusters.c.group_id, groups)).order_by(_n.name)
-    for part in slices(values):
-        yield from tx.execute(query.where(column.in_(part)))
+    return rows_among(tx, query, column, values)
 
 
 def _lower(text: str) -> tuple[str, ...]:

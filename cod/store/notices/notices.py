@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from cod.model import Group, Notice, NoticeView, Send, Who
 from cod.store import tables as t
-from cod.store.engine import Tx, new_id, slices
+from cod.store.engine import Tx, grouped, new_id, rows_among
 from cod.store.rows import Rows, insert_all, theirs
 
 _n = t.notices.c
@@ -229,10 +229,8 @@ def query(groups: frozenset[int] | None) -> Select[Any]:
 
 def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
     """Return notices for people from rows of `query`."""
-    sends: dict[int, list[Send]] = {}
-    for part in slices([row[0] for row in rows]):
-        for send in SENDS.every(tx, _s.notice_id.in_(part), order=_s.id):
-            sends.setdefault(send.notice_id, []).append(send)
+    found = rows_among(tx, SENDS.select.order_by(_s.id), _s.notice_id, [row[0] for row in rows])
+    sends = grouped((send.notice_id, send) for send in map(SENDS.read, found))
     return [
         NoticeView(ROWS.read(row), row[-2], row[-1], tuple(sends.get(row[0], ()))) for row in rows
     ]
