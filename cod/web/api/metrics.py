@@ -164,7 +164,7 @@ def _starts(quantiles: Mapping[str, float], counts: Mapping[str, int]) -> Iterab
 
 
 class MetricsRows(NamedTuple):
-    """What the database says for the metrics, each as its flow returns it."""
+    """Rows of the database behind the metrics, each kind as its flow returns it."""
 
     counts: Sequence[tuple[str, str, int]] = ()
     energy: Sequence[tuple[str, str, float]] = ()
