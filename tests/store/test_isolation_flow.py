@@ -230,6 +230,18 @@ def test_a_message_there_moves_no_node_of_another_vcluster(tx: Tx, site: Site) -
     assert node_of(tx).state == "trampoline"
 
 
+def test_a_server_that_came_later_answers_nobody_there(tx: Tx, site: Site) -> None:
+    """It has no address in the network, and would answer in another server's name."""
+    furnish(tx, 1)
+    plug(tx, 0)
+    isolated(tx, site)
+    assert site.isolation is not None
+    later = replace(site.isolation, hosts=("10.77.0.1", "10.77.0.2"), place=1)
+    asked = ask("DISCOVER", "vlan-2001")
+    assert one(tx, asked, replace(site, isolation=later), NOW + 10) is None
+    assert one(tx, asked, site, NOW + 10) is not None
+
+
 def test_a_relay_names_the_network(tx: Tx, site: Site) -> None:
     relayed = replace(site, isolation=RELAY)
     furnish(tx, 2)

@@ -22,6 +22,7 @@ from cod.model import (
     Site,
     Subnet,
     Vcluster,
+    VclusterNetwork,
     ipv4,
 )
 from cod.policy.nodes import isolation
@@ -41,15 +42,12 @@ NOWHERE = "0.0.0.0"
 def subnets(tx: Tx, site: Site) -> list[Subnet]:
     """Return the networks of all isolated vclusters that have not ended, and that this host has an
     address in."""
-    rules = site.isolation
-    if rules is None:
-        return []
-    named, found = site.dns.port == 53, networks.every(tx)
-    return [isolation.subnet(each, rules, named) for each in found if isolation.serves(each, rules)]
+    return [] if site.isolation is None else _own(networks.every(tx), site.isolation, site)
 
 
 def subnets_of(tx: Tx, queries: Iterable[DhcpQuery], site: Site) -> list[Subnet]:
-    """Return the networks of isolated vclusters that messages may have come from."""
+    """Return the networks of isolated vclusters that messages may have come from, and that this
+    host has an address in."""
     rules = site.isolation
     if rules is None:
         return []
@@ -61,7 +59,12 @@ def subnets_of(tx: Tx, queries: Iterable[DhcpQuery], site: Site) -> list[Subnet]
             query.giaddr if query.giaddr != NOWHERE else query.ciaddr for query in queries
         } - {NOWHERE}
         found = networks.of_subnets(tx, [], [ipv4(each) for each in addresses])
-    return [isolation.subnet(each, rules, site.dns.port == 53) for each in found]
+    return _own(found, rules, site)
+
+
+def _own(found: Iterable[VclusterNetwork], rules: Isolation, site: Site) -> list[Subnet]:
+    named = site.dns.port == 53
+    return [isolation.subnet(each, rules, named) for each in found if isolation.serves(each, rules)]
 
 
 def subnet_named(tx: Tx, name: str, site: Site) -> Subnet | None:
