@@ -231,7 +231,7 @@ def test_a_message_there_moves_no_node_of_another_vcluster(tx: Tx, site: Site) -
 
 
 def test_a_server_that_came_later_answers_nobody_there(tx: Tx, site: Site) -> None:
-    """It has no address in the network, and would answer in another server's name."""
+    """A server without an address in the network would answer in another server's name."""
     furnish(tx, 1)
     plug(tx, 0)
     isolated(tx, site)
