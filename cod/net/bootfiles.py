@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 LONGEST_NAME = 512
 MOST_INSIDE = 1000  # files that are known to be below a root
 
-_Identity = tuple[int, int, int, int]
+_Identity = tuple[int, int, int, int, int]
 
 
 class NoSuchFile(Exception):
@@ -86,12 +86,12 @@ class BootFiles:
             raise NoSuchFile(name) from error
 
     def _open_again(self, path: str, identity: _Identity) -> OpenFile | None:
-        """Return the file if it is still the one with that identity, which was below the root when
-        it was opened before. Where a path leads takes several times as long to find out as to open
-        the file."""
+        """Return the file if it is still the one with that identity, and below the root, where it
+        was when it was opened before. Where a path leads takes several times as long to find out
+        as to open the file."""
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         about = os.fstat(fd)
-        if _identity(about) != identity:
+        if _identity(about) != identity or not self._holds(fd):
             os.close(fd)
             return None
         return self._opened(fd, about)
@@ -104,12 +104,14 @@ class BootFiles:
         # of the kernel, so that a link swapped in since `realpath` gains nothing.
         fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode) or not Path(
-            os.readlink(f"/proc/self/fd/{fd}")
-        ).is_relative_to(self.root):
+        if not stat.S_ISREG(about.st_mode) or not self._holds(fd):
             os.close(fd)
             raise NoSuchFile(str(real))
         return self._opened(fd, about)
+
+    def _holds(self, fd: int) -> bool:
+        """Return whether the open file is below the root, as the kernel says."""
+        return os.readlink(f"/proc/self/fd/{fd}").startswith(f"{self.root}/")
 
     def _opened(self, fd: int, about: os.stat_result) -> OpenFile:
         identity = _identity(about)
@@ -122,4 +124,5 @@ class BootFiles:
 
 
 def _identity(about: os.stat_result) -> _Identity:
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns
+    # a file that is moved, or whose number another gets, has another time of change
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns

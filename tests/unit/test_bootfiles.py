@@ -133,6 +133,21 @@ def test_a_file_that_is_swapped_while_it_is_opened_again_is_looked_for_again(
         files.open("near")
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_file_that_was_moved_out_is_not_served_through_a_link(
+    root: Path, tmp_path: Path, kept: bool
+) -> None:
+    files, name = BootFiles(root), "swapped"
+    (root / name).write_bytes(b"inside")
+    opened = files.open(name)
+    if not kept:
+        del opened
+    (root / name).rename(tmp_path / "elsewhere")
+    (root / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NoSuchFile):
+        files.open(name)
+
+
 def test_few_files_are_known(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cod.net.bootfiles.MOST_INSIDE", 2)
     files = BootFiles(root)

@@ -43,7 +43,9 @@ def results(driver: Any) -> type[Any]:
                 (None if kind in (int, float) else encoding, kind)
                 for encoding, kind in self.converters
             ]
-            if length <= len(data) and len(known) < MOST_KINDS:
+            if length <= len(data):
+                if len(known) == MOST_KINDS:  # of tables as they were, or of rare statements
+                    known.clear()
                 known[packets] = self.fields, self.converters, self.description
 
         def _read_rowdata_packet(self) -> None:
