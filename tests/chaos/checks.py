@@ -32,6 +32,7 @@ from tests.chaos.site import PROBER, RELAY, TEMPLATES, ChaosSite
 from tests.history_rows import history_after, node_rows
 
 LIVING = ("pending", "active")
+AWAY = 300.0  # seconds after which a database that nobody reaches is given up
 LATE = 300  # ids: a transition is committed before another with one that is so much larger
 REPEATED = 0.2  # share of the acknowledged questions that are asked again under their key
 CLONE_NEWNET = 0x40000000
@@ -96,12 +97,15 @@ class Watch:
         self.looks = self.disks_read = 0
 
     def read(self, flow: Callable[[Tx], T]) -> T:
-        """Return what `flow` reads at one moment; again while no node of the database answers."""
-        while True:
+        """Return what `flow` reads at one moment; again while no node of the database answers.
+        Raises RuntimeError where none has for so long that none will."""
+        end = time.monotonic() + AWAY
+        while time.monotonic() < end:
             for engine in self._engines:
                 with suppress(_Busy):
                     return self._once(engine, flow)
             time.sleep(0.05)
+        raise RuntimeError(f"no node of the database has answered for {AWAY:.0f} s")
 
     def _once(self, engine: Any, flow: Callable[[Tx], T]) -> T:
         options = {"reading": True} if self._sqlite else {"isolation_level": "REPEATABLE READ"}

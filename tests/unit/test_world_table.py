@@ -32,7 +32,7 @@ def test_each_tenth_of_many_worlds_has_its_long_form() -> None:
     assert [seed for seed, short in islice(table.left([]), 20) if not short] == [10, 20]
 
 
-def test_runs_are_summed_and_no_world_counts_twice(tmp_path: Path) -> None:
+def test_runs_are_summed_and_no_world_of_several_programs_counts_twice(tmp_path: Path) -> None:
     files = tmp_path / "a", tmp_path / "b"
     for file in files:
         table.add(file, ROW)
@@ -42,12 +42,13 @@ def test_runs_are_summed_and_no_world_counts_twice(tmp_path: Path) -> None:
     lines = table.summed(table.read(files)).splitlines()
     assert {
         "| Programs | 2 |",
-        "| Seeds | 4 |",
+        "| Worlds | 3 |",
         "| of them in their short form | 1 |",
+        "| Runs of them | 4 |",
         "| Steps | 1,200 |",
         "| Hours of the worlds' own time | 2.0 |",
         "| Steps a second of processor time | 150 |",
-        "| Seeds in which something is wrong | 1 |",
+        "| Runs in which something is wrong | 1 |",
         "| clock set | 5 |",
     } <= set(lines)
     assert lines.index("| part killed | 7 |") == lines.index("| clock set | 5 |") - 1

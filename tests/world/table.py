@@ -86,8 +86,9 @@ def is_short(seed: int, *, long: bool = False) -> bool:
 
 
 def summed(rows: Iterable[WorldRow]) -> str:
-    """Return the sums of rows, each world of a program counted once, as a table in Markdown, with
-    what was wrong in which seed."""
+    """Return the sums of rows, each run of a world by a program counted once, as a table in
+    Markdown, with what was wrong in which seed. A world that several programs ran is one world:
+    where nothing of it has changed, its steps are the same in each."""
     worlds = {(row.program, row.seed, row.short): row for row in rows}.values()
     steps, cpu = sum(row.steps for row in worlds), sum(row.cpu for row in worlds)
     seen = sum((Counter(row.seen) for row in worlds), Counter[str]())
@@ -96,14 +97,15 @@ def summed(rows: Iterable[WorldRow]) -> str:
         "| Quantity | Value |",
         "|---|--:|",
         f"| Programs | {len({row.program for row in worlds}):,} |",
-        f"| Seeds | {len(worlds):,} |",
-        f"| of them in their short form | {sum(row.short for row in worlds):,} |",
+        f"| Worlds | {len({(row.seed, row.short) for row in worlds}):,} |",
+        f"| of them in their short form | {len({row.seed for row in worlds if row.short}):,} |",
+        f"| Runs of them | {len(worlds):,} |",
         f"| Steps | {steps:,} |",
         f"| Transactions | {sum(row.transactions for row in worlds):,} |",
         f"| Hours of the worlds' own time | {sum(row.seconds for row in worlds) / 3600:,.1f} |",
         f"| Hours of processor time | {cpu / 3600:,.2f} |",
         f"| Steps a second of processor time | {steps / cpu if cpu else 0:,.0f} |",
-        f"| Seeds in which something is wrong | {len(wrong):,} |",
+        f"| Runs in which something is wrong | {len(wrong):,} |",
         *(f"| {name} | {times:,} |" for name, times in sorted(seen.items(), key=_most)),
     ]
     return "\n".join(
