@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 from prometheus_client import REGISTRY
-from prometheus_client.registry import Collector
 
 from cod import data, init, states
 from cod.cli.root import cod
@@ -187,13 +186,8 @@ def metrics() -> str:
         if "prometheus.Counter" in (text := path.read_text()) or "prometheus.Gauge" in text:
             name = path.relative_to(data.path("cod").parent).with_suffix("")
             importlib.import_module(".".join(name.parts))
-    made: list[Collector] = [
-        counted.Counts([]),
-        counted.Energy([]),
-        counted.Faults([]),
-        counted.Starts(({}, {})),
-    ]
-    found = [(family, family._labelnames) for each in made for family in each.collect()]
+    families = counted.families(counted.MetricsRows())
+    found = [(family, vars(family)["_labelnames"]) for family in families]
     for metric in REGISTRY._collector_to_names:
         if hasattr(metric, "_labelnames"):
             found += [(family, metric._labelnames) for family in metric.describe()]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import select
 
 from cod.cli.root import cod
 from cod.client import ApiError
@@ -404,6 +405,36 @@ def test_a_put_is_refused_as_what_makes_the_thing_is(
         there.local.call("PUT", path, fields)
     assert error.value.status == status
     assert there.tx(contents) == rows
+
+
+def test_a_put_changes_what_its_path_names_and_nothing_else(there: Served) -> None:
+    rows = there.tx(contents)
+    with pytest.raises(ApiError, match="renames nothing"):
+        there.local.call("PUT", "/types/large", {"name": "other", "cost": 9})
+    assert there.tx(contents) == rows
+
+
+def test_a_put_is_in_the_audit_of_the_things_group(there: Served) -> None:
+    there.local.call("PUT", "/groups/physics", {"priority": 5})
+    there.local.call("PUT", "/groups/physics", {"priority": 6})
+    there.local.call("PUT", "/templates/physics/web", {"document": WEB})
+    of, action = t.audit.c.group_id, t.audit.c.action
+    physics = there.tx(groups.by_name, "physics").id
+    rows = there.tx(lambda tx: tx.execute(select(action, of).order_by(t.audit.c.id)).all())
+    assert rows[-2:] == [("group set", physics), ("template set", physics)]
+    assert "debian" not in json.dumps(audit(there)[0])
+
+
+def test_a_put_tells_nobody_by_a_tag_what_is_there(there: Served) -> None:
+    for name in ("physics", "chemistry"):
+        there.local.post("/groups", {"name": name, "priority": 3})
+    there.local.call("PUT", "/groups/physics/members/ann", {"role": "owner"})
+    who = Who("user:ann", user_id=there.tx(people.by_name, "ann").id)
+    there.tx(tokens.make, who=who, name="cli", token="cod_ann", now=NOW)
+    for path in ("/groups/chemistry", "/groups/nowhere"):
+        with pytest.raises(ApiError) as error:
+            there.remote("cod_ann").call("PUT", path, {"priority": 1}, match='"x"')
+        assert error.value.status == 404, path
 
 
 def test_a_put_wants_the_rights_of_what_it_stands_for(there: Served) -> None:

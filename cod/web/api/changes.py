@@ -57,6 +57,9 @@ class Conditions:
                     412, "changed", "what is changed here has no tag that If-Match could name"
                 )
             look: Flow = shown.call(asked_to_see(shown, ask))
+            if not _own_claims(route, ask):  # nobody has looked whether the one may see it
+                claims = shown.claims(asked_to_see(shown, ask))
+                look = partial(guarded, flow=look, who=ask.who, claims=claims)
             flow = partial(
                 replies.unchanged,
                 flow=flow,
@@ -281,7 +284,9 @@ def action(route: Route) -> str:
 
 def change(route: Route, ask: Call) -> Change:
     """Return the audit's description of the change, for when the route's flow has run."""
-    claims = [each for each in route.claims(ask) if each.kind]
+    claims, shown = _own_claims(route, ask), resource_get(route)
+    if not claims and shown is not None:  # it is whose the thing is that the path names
+        claims = _own_claims(shown, asked_to_see(shown, ask))
     return Change(
         action(route),
         " ".join(ask.names.texts().values()),
@@ -291,6 +296,11 @@ def change(route: Route, ask: Call) -> Change:
         lambda value: {} if route.shape is None else _values(route.shape(value)),
         route.idle,
     )
+
+
+def _own_claims(route: Route, ask: Call) -> list[RequiredRight]:
+    """Return the rights that the route itself wants on a thing."""
+    return [each for each in route.claims(ask) if each.kind]
 
 
 def seen_change(route: Route, ask: Call) -> Change:

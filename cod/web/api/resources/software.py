@@ -325,6 +325,8 @@ TEMPLATES = (
         "Show a template: 'name' or 'name@revision'",
         lambda a: partial(templates.resolve, name=a.names.name),
         reply=TemplateInFull,
+        # its document may hold secrets
+        audit_view=lambda a: lambda tx: TemplateReply.of(templates.resolve(tx, name=a.names.name)),
     ),
     route(
         "POST /templates",

@@ -481,8 +481,11 @@ def _by_acts(ask: Call) -> Sequence[RequiredRight]:
 
 def _one(kind: DocumentKind, ask: Call[Named, BaseModel]) -> _Document:
     """Return the question as a document. Runs in a thread. Raises `HttpProblem`."""
+    own = {"kind": kind.name, "name": ask.names.name}
     given = ask.body.model_dump(exclude_unset=True)
-    read = _checked(0, {"kind": kind.name, "name": ask.names.name, **given})
+    if given.get("name", own["name"]) != own["name"]:
+        _refuse({"name": "a PUT renames nothing: leave it out, or say the name in the path"})
+    read = _checked(0, {**given, **own})
     if not isinstance(read, _Document):
         _refuse(read)
         raise AssertionError(read)
@@ -530,6 +533,7 @@ def _put_route(path: str, kind: DocumentKind) -> Route[Any, Any, Any, Any]:
         body=kind.fields,
         before=partial(_one, kind),
         idle=lambda done: not done.changed,
+        dear=kind.name == "template",  # as POST /templates is
     )
 
 
