@@ -1,20 +1,23 @@
-"""Rows of the site's database, for checks of other things than the database itself."""
+"""Rows of the site's database, and lists of the running server, for checks of other things than
+these two."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
+from cod.client import ApiError, Client, Unreachable
 from cod.core.database.writer import connect
 from cod.model import database_urls
 from cod.site.load import Settings
 from cod.store import schema
 from cod.store.engine import NoWriter, Tx
 
+PATIENCE = 5.0  # seconds for the server's answer
 T = TypeVar("T")
 
 
@@ -32,3 +35,14 @@ def rows(settings: Settings, read: Callable[[Tx], T]) -> T | None:
         return None
     finally:
         engine.dispose()
+
+
+def items(settings: Settings, path: str) -> list[dict[str, Any]] | None:
+    """Return the items of a list of the API, such as "/faults", as the running server has them;
+    None: no server runs."""
+    try:
+        with Client(str(settings.socket), timeout=PATIENCE) as server:
+            found: list[dict[str, Any]] = server.get(path)["items"]
+            return found
+    except (Unreachable, ApiError):
+        return None

@@ -74,10 +74,9 @@ class Poller(Periodic):
     async def look(self) -> None:
         """Ask the next machines. After the last the list begins anew, once the round is over."""
         now = self._reactor.seconds()
-        if self._after == 0:
-            if now + TICK / 2 < self._next_round:  # ticks come a little early or late
-                return
-            self._next_round = now + ROUND
+        begins = self._after == 0
+        if begins and now + TICK / 2 < self._next_round:
+            return  # ticks come a little early or late
         found = await self._pool.run(
             flows.meters,
             self._server,
@@ -89,6 +88,8 @@ class Poller(Periodic):
             LEASE,
             self.about,
         )
+        if begins:  # and not before: a database that is away costs no round
+            self._next_round = now + ROUND
         self._after = found[-1].node_id if found else 0
         self._alone = {meter: until for meter, until in self._alone.items() if until > now}
         asked = [

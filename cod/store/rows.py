@@ -452,7 +452,8 @@ class RowChange(NamedTuple):
 
 
 def update_all(tx: Tx, table: Table, changes: Iterable[RowChange]) -> int:
-    """Make the changes, of a row each, and return how many of the rows there were."""
+    """Make the changes, of a row each and no row twice, and return how many of the rows there were.
+    Of two changes of a row MariaDB makes the first, and SQLite both."""
     alike: dict[tuple[tuple[str, ...], ...], list[tuple[Any, ...]]] = {}
     for old, new in changes:
         known = {name: value for name, value in old.items() if value is not None}

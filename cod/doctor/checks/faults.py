@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cod.client import ApiError, Client, Unreachable
 from cod.doctor.finding import BAD, GOOD, UNSEEN, Context, Finding
+from cod.doctor.rows import items
 from cod.quantity import first_few, span
 
-PATIENCE = 5.0  # seconds for the server's answer
 FEW = 5  # names that a finding tells
 TABLE = "`cod fault list` has all of them; docs/troubleshooting tells when each is over"
 
 
 def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each fault outside that the running server knows to last."""
-    try:
-        with Client(str(context.settings.socket), timeout=PATIENCE) as server:
-            known = server.get("/faults")["items"]
-    except (Unreachable, ApiError):
+    known = items(context.settings, "/faults")
+    if known is None:
         yield Finding(UNSEEN, "no server runs that knows of faults outside")
         return
     lasting = [each for each in known if each["ended"] is None]

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cod.client import ApiError, Client, Unreachable
 from cod.doctor.finding import GOOD, UNSEEN, WARNING, Context, Finding
+from cod.doctor.rows import items
 from cod.quantity import counted
-
-PATIENCE = 5.0  # seconds for an answer
 
 
 def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each setting whose change and site file are at odds, as the running
     server has them."""
-    try:
-        with Client(str(context.settings.socket), timeout=PATIENCE) as server:
-            every = server.get("/settings")["items"]
-    except (Unreachable, ApiError):
+    every = items(context.settings, "/settings")
+    if every is None:
         yield Finding(UNSEEN, "no server runs that knows of changed settings")
         return
     odd = [each for each in every if each["problem"]]

@@ -56,10 +56,10 @@ class Conditions:
                 raise HttpProblem(
                     412, "changed", "what is changed here has no tag that If-Match could name"
                 )
-            look: Flow = shown.call(asked_to_see(shown, ask))
+            seeing = asked_to_see(shown, ask)
+            look: Flow = shown.call(seeing)
             if not _own_claims(route, ask):  # nobody has looked whether the one may see it
-                claims = shown.claims(asked_to_see(shown, ask))
-                look = partial(guarded, flow=look, who=ask.who, claims=claims)
+                look = partial(guarded, flow=look, who=ask.who, claims=shown.claims(seeing))
             flow = partial(
                 replies.unchanged,
                 flow=flow,
