@@ -285,7 +285,10 @@ def action(route: Route) -> str:
 def change(route: Route, ask: Call) -> Change:
     """Return the audit's description of the change, for when the route's flow has run."""
     claims, shown = _own_claims(route, ask), resource_get(route)
-    if not claims and shown is not None:  # it is whose the thing is that the path names
+    anybody = all(each.right is Right.ANY for each in route.claims(ask))
+    # whoever may do it by other routes: it is whose the thing is that the path names. What is an
+    # administrator's alone (a user's name, a node's BMC) is no group's
+    if not claims and anybody and shown is not None:
         claims = _own_claims(shown, asked_to_see(shown, ask))
     return Change(
         action(route),
