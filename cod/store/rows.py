@@ -30,11 +30,8 @@ from sqlalchemy import (
     ClauseElement,
     Column,
     ColumnElement,
-    CursorResult,
-    Delete,
     Dialect,
     FromClause,
-    Insert,
     Select,
     Table,
     Text,
@@ -43,7 +40,6 @@ from sqlalchemy import (
     bindparam,
     delete,
     func,
-    insert,
     literal,
     or_,
     select,
@@ -52,10 +48,10 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
-from sqlalchemy.sql.schema import ScalarElementColumnDefault
 
 from cod.model import Refused
 from cod.store.engine import Key, Tx, rows_among, slices
+from cod.store.prepared import NOTHING, Prepared, Row, Values, inserting, run
 
 Record = TypeVar("Record")
 Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]
@@ -151,21 +147,21 @@ class Rows(Generic[Record]):
         self.select: Select[Any] = select(*self.columns)
         if source is not None:
             self.select = self.select.select_from(source)
-        # made once: SQLAlchemy keeps with a statement what it works out of it
         self._locked = table if source is not None else None  # alone, of what is joined
-        self._look_ups: dict[tuple[str, ...], tuple[Select[Any], ...]] = {}
-        if len(table.primary_key) == 1:
-            self._by_key = self._looked_up(self._key)
-            among = self.select.where(Among(self._key, "keys"))
-            self._all_locked = among.order_by(self._key).with_for_update(of=self._locked)
-        self._insert = insert(table)
-        self._by_name = self._looked_up(table.c[name]) if name in table.c else ()
+        self._look_ups: dict[tuple[str | bool, ...], Prepared] = {}
+        self._name = name
 
-    @property
+    @cached_property
     def _key(self) -> Column[Any]:
         """The column of the primary key. Raises ValueError if the key has several columns."""
         [column] = self._table.primary_key
         return column
+
+    @cached_property
+    def _all_locked(self) -> Prepared:
+        """The locking SELECT of the rows with the keys in the parameter `keys`."""
+        among = self.select.where(Among(self._key, "keys")).order_by(self._key)
+        return Prepared(among.with_for_update(of=self._locked))
 
     @cached_property
     def _update_by_key(self) -> Update:
@@ -173,14 +169,22 @@ class Rows(Generic[Record]):
         return update(self._table).where(self._key == bindparam("of_key"))
 
     @cached_property
-    def _delete_by_key(self) -> Delete:
-        """The DELETE of the row whose key is the parameter `of_key`."""
-        return delete(self._table).where(self._key == bindparam("of_key"))
+    def _set_by_key(self) -> Prepared:
+        return Prepared(self._update_by_key)
 
-    def _looked_up(self, column: ColumnElement[Any]) -> tuple[Select[Any], ...]:
-        """Return the statements for the row with a value in `column`: a plain and a locking one."""
-        found = self.select.where(column == bindparam("value"))
-        return found, found.with_for_update(of=self._locked)
+    @cached_property
+    def _delete_by_key(self) -> Prepared:
+        """The DELETE of the row whose key is the parameter `of_key`."""
+        return Prepared(delete(self._table).where(self._key == bindparam("of_key")))
+
+    def _look_up(self, tx: Tx, values: Values, lock: bool) -> Row | None:
+        """Return the row with these values; its statement is made once for the columns."""
+        found = self._look_ups.get((lock, *values))
+        if found is None:
+            query = self.select.where(*(self._table.c[name] == bindparam(name) for name in values))
+            found = Prepared(query.with_for_update(of=self._locked) if lock else query)
+            self._look_ups[lock, *values] = found
+        return found.row(tx, values)
 
     # ------------------------------------------------------------ reading
 
@@ -188,11 +192,11 @@ class Rows(Generic[Record]):
         """Return the record whose columns begin at `start` of a row."""
         return self._record(*row[start : start + self.width])
 
-    def all(
-        self, tx: Tx, query: Select[Any], values: Mapping[str, Any] | None = None
-    ) -> list[Record]:
+    def all(self, tx: Tx, query: Select[Any] | Prepared, values: Values = NOTHING) -> list[Record]:
         """Return the records that `query`, made of `select`, finds with the parameters `values`."""
         record = self._record
+        if isinstance(query, Prepared):
+            return [record(*row) for row in query.rows(tx, values)]
         return [record(*row) for row in tx.execute(query, values).all()]  # faster than row by row
 
     def every(
@@ -236,12 +240,14 @@ class Rows(Generic[Record]):
 
     def get(self, tx: Tx, key: int | str, *, lock: bool = False) -> Record | None:
         """Return the record with that key; None: there is none."""
-        row = tx.execute(self._by_key[lock], {"value": key}).one_or_none()
+        row = self._look_up(tx, {self._key.name: key}, lock)
         return None if row is None else self._record(*row)
 
     def known(self, tx: Tx, key: int | str, *, lock: bool = False) -> Record:
         """Return the record with that key, as another row names it."""
-        return self._record(*tx.execute(self._by_key[lock], {"value": key}).one())
+        row = self._look_up(tx, {self._key.name: key}, lock)
+        assert row is not None
+        return self._record(*row)
 
     def numbered(self, tx: Tx, number: int, field: str = "id", *, lock: bool = False) -> Record:
         """Return the record with that number; raises `Refused` as `named` does."""
@@ -252,20 +258,13 @@ class Rows(Generic[Record]):
 
     def by(self, tx: Tx, *, lock: bool = False, **values: Any) -> Record | None:
         """Return the record with these values, none of them null, in columns that no two rows have
-        equal; None: there is none. The statement is made once for the columns: to make it takes
-        longer than to run it."""
-        names = tuple(values)
-        found = self._look_ups.get(names)
-        if found is None:
-            query = self.select.where(*(self._table.c[name] == bindparam(name) for name in names))
-            found = self._look_ups[names] = query, query.with_for_update(of=self._locked)
-        row = tx.execute(found[lock], values).one_or_none()
+        equal; None: there is none."""
+        row = self._look_up(tx, values, lock)
         return None if row is None else self._record(*row)
 
     def by_name(self, tx: Tx, name: str, *, lock: bool = False) -> Record | None:
         """Return the record of that name; None: there is none."""
-        row = tx.execute(self._by_name[lock], {"value": name}).one_or_none()
-        return None if row is None else self._record(*row)
+        return self.by(tx, lock=lock, **{self._name: name})
 
     def exists(self, tx: Tx, *where: ColumnElement[bool]) -> bool:
         """Return whether there is a row that all conditions are true of."""
@@ -290,9 +289,8 @@ class Rows(Generic[Record]):
 
     def add(self, tx: Tx, **columns: Any) -> Record:
         """Return the record of a new row. IntegrityError: something that is unique is there."""
-        made = _write(tx, self._insert, columns).inserted_primary_key
-        assert made is not None
-        return self.known(tx, made[0])
+        number = inserting(self._table).add(tx, columns)
+        return self.known(tx, columns.get(self._key.name, number))
 
     def insert(self, tx: Tx, records: Collection[Record]) -> None:
         """Add a row for each of the records. IntegrityError: as of `add`."""
@@ -301,8 +299,12 @@ class Rows(Generic[Record]):
 
     def set(self, tx: Tx, key: int | str, **columns: Any) -> None:
         """Set columns of the row with that key."""
-        if columns:
-            _write(tx, self._update_by_key, columns, of_key=key)
+        made = {name: each for name, each in columns.items() if isinstance(each, ClauseElement)}
+        if made:  # expressions are parts of a statement of their own
+            plain = {name: each for name, each in columns.items() if name not in made}
+            tx.execute(self._update_by_key.values(**made), {**plain, "of_key": key})
+        elif columns:
+            self._set_by_key.write(tx, {**columns, "of_key": key})
 
     def set_where(self, tx: Tx, *where: ColumnElement[bool], **columns: Any) -> int:
         """Set columns of the rows that all conditions are true of; return how many there were."""
@@ -325,11 +327,11 @@ class Rows(Generic[Record]):
         """Write a record over the row with its key; return whether that was there."""
         columns = dict(zip(self.names, self.values(record), strict=True))
         key = columns.pop(self._key.name)
-        return tx.execute(self._update_by_key, columns | {"of_key": key}).rowcount == 1
+        return self._set_by_key.write(tx, columns | {"of_key": key}) == 1
 
     def remove(self, tx: Tx, key: int | str) -> bool:
         """Delete the row with that key; return whether it was there."""
-        return tx.execute(self._delete_by_key, {"of_key": key}).rowcount == 1
+        return self._delete_by_key.write(tx, {"of_key": key}) == 1
 
     # ------------------------------------------------------------ claims of work
 
@@ -369,20 +371,6 @@ class Rows(Generic[Record]):
         self.set_where(tx, *held, *where, claim_expires=until)
 
 
-def _write(
-    tx: Tx, statement: Insert | Update, columns: Mapping[str, Any], **values: Any
-) -> CursorResult[Any]:
-    """Run an INSERT or UPDATE of `columns`, whose conditions have these `values`.
-
-    Columns as parameters of a prepared statement cost a fifth of columns as parts of a new one.
-    Only expressions must be parts of it."""
-    parts = {name: value for name, value in columns.items() if isinstance(value, ClauseElement)}
-    if parts:
-        statement = statement.values(**parts)
-        columns = {name: value for name, value in columns.items() if name not in parts}
-    return tx.execute(statement, {**columns, **values})
-
-
 def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnElement[Any]:
     """Return the column of a record's field. Raises `Mismatch` where there is none, or it has other
     values: of another type, or null where the field has no None."""
@@ -416,32 +404,7 @@ def _held(kind: Any) -> Any:
 def insert_all(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows, each with the same columns; the other columns get their defaults.
     IntegrityError: something that is unique is there."""
-    if rows:
-        names = tuple(rows[0])
-        text, defaults = _inserting(table, names, tx.dialect)
-        tx.exec_driver_sql(text, [(*map(row.__getitem__, names), *defaults) for row in rows])
-
-
-@lru_cache(maxsize=64)
-def _inserting(
-    table: Table, names: tuple[str, ...], dialect: Dialect
-) -> tuple[str, tuple[Any, ...]]:
-    """Return the INSERT of those columns, and the defaults of others, which follow their values.
-    Raises TypeError where the driver would store a value as something else than its column does."""
-    for name in names:
-        if isinstance(table.c[name].type, TypeDecorator):
-            raise TypeError(
-                f"{table.name}.{name} is converted by its type: insert it by `insert()`"
-            )
-    others = {
-        column.name: column.default.arg
-        for column in table.columns
-        if column.name not in names and isinstance(column.default, ScalarElementColumnDefault)
-    }
-    into = ", ".join(_quoted(dialect, *names, *others))
-    marks = ", ".join([_mark(dialect)] * (len(names) + len(others)))
-    [name] = _quoted(dialect, table.name)
-    return f"INSERT INTO {name} ({into}) VALUES ({marks})", (*others.values(),)
+    inserting(table).write_all(tx, rows)
 
 
 class RowChange(NamedTuple):
@@ -464,11 +427,11 @@ def update_all(tx: Tx, table: Table, changes: Iterable[RowChange]) -> int:
     for (names, known_names, nulls), rows in alike.items():
         if tx.dialect.name == "sqlite":
             text = _updating(table, names, known_names, nulls, tx.dialect)
-            found += tx.exec_driver_sql(text, rows).rowcount
+            found += run(tx, text, rows, many=True).rowcount
         else:  # its driver would send a statement for each of the rows
             for part in slices(rows):
                 text = _joining(table, names, known_names, nulls, len(part), tx.dialect)
-                found += tx.exec_driver_sql(text, tuple(chain.from_iterable(part))).rowcount
+                found += run(tx, text, tuple(chain.from_iterable(part))).rowcount
     return found
 
 
@@ -524,27 +487,27 @@ def _mark(dialect: Dialect) -> str:
 def found_in(tx: Tx, column: Column[Any], values: Sequence[Key]) -> set[Key]:
     """Return those of the values that the column has in a row."""
     return {
-        one for part in slices(values) for one in tx.scalars(_finding(column), {"values": part})
+        one for part in slices(values) for (one,) in _finding(column).rows(tx, {"values": part})
     }
 
 
 @lru_cache(maxsize=64)
-def _finding(column: Column[Any]) -> Select[Any]:
-    return select(column).where(Among(column, "values"))
+def _finding(column: Column[Any]) -> Prepared:
+    return Prepared(select(column).where(Among(column, "values")))
 
 
 def remove_all(tx: Tx, column: Column[Any], values: Sequence[Key]) -> None:
     """Delete the rows that have one of the values in a column."""
     for part in slices(values):
-        tx.execute(_removing(column), {"values": part})
+        _removing(column).write(tx, {"values": part})
 
 
 @lru_cache(maxsize=64)
-def _removing(column: Column[Any]) -> Delete:
-    return delete(column.table).where(Among(column, "values"))
+def _removing(column: Column[Any]) -> Prepared:
+    return Prepared(delete(column.table).where(Among(column, "values")))
 
 
-def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:
+def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Prepared]:
     """Return, by dialect, the statement that inserts a row. If a row with its primary key exists,
     the statement sets that row's columns `names`; with `add` it adds to them."""
     lite, maria = sqlite.insert(table), mysql.insert(table)
@@ -555,24 +518,8 @@ def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Insert]:
     on_maria = maria.on_duplicate_key_update(new(maria.inserted))
     key = list(table.primary_key)
     on_lite = lite.on_conflict_do_update(index_elements=key, set_=new(lite.excluded))
-    return {"sqlite": on_lite, "mysql": on_maria, "mariadb": on_maria}
-
-
-def insert_each(tx: Tx, statement: Insert, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Run an INSERT, as of `upsert`, for each of the rows, all with the same columns."""
-    text, names = _inserting_each(statement, tuple(rows[0]), tx.dialect)
-    values: Any = [tuple(map(row.__getitem__, names)) for row in rows] if names else list(rows)
-    tx.exec_driver_sql(text, values)
-
-
-@lru_cache(maxsize=16)
-def _inserting_each(
-    statement: Insert, names: tuple[str, ...], dialect: Dialect
-) -> tuple[str, tuple[str, ...]]:
-    """Return the statement's text for those columns, and their names in the text's order; none
-    where the text names them."""
-    compiled: Any = statement.compile(dialect=dialect, column_keys=list(names))
-    return compiled.string, tuple(compiled.positiontup or ())
+    maria_too = Prepared(on_maria)
+    return {"sqlite": Prepared(on_lite), "mysql": maria_too, "mariadb": maria_too}
 
 
 def theirs(

@@ -23,7 +23,7 @@ _WRITE = upsert(
 
 def renew(tx: Tx, part: HostPart) -> None:
     """Write what a part says of itself over what it has said before."""
-    tx.execute(_WRITE[tx.dialect.name], asdict(part))
+    _WRITE[tx.dialect.name].write(tx, asdict(part))
 
 
 def find(tx: Tx, server: str, part: str) -> HostPart | None:

@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.prepared import Prepared
 
 ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
 """RESERVED counts changes of what reservations in advance leave to others: a grant planned before
@@ -18,12 +19,13 @@ OLDEST_SCHEMA = "oldest schema"
 """Programs that were written for this schema, and for later ones, work with the database."""
 
 _m = t.marks.c
-_AT = select(_m.at).where(_m.name == bindparam("mark"))
+_LOOK = select(_m.at).where(_m.name == bindparam("mark"))
+_AT = [Prepared(_LOOK), Prepared(_LOOK.with_for_update())]
 
 
 def at(tx: Tx, name: str) -> float | None:
     """Return where the mark is; None before the first time."""
-    found: float | None = tx.scalar(_AT, {"mark": name})
+    found: float | None = _AT[False].value(tx, {"mark": name})
     return found
 
 
@@ -60,7 +62,7 @@ def version(tx: Tx, name: str, *, lock: bool = False) -> float:
 
     IntegrityError when another server locks it for the first time at the same moment.
     """
-    found = tx.scalar(_AT.with_for_update() if lock else _AT, {"mark": name})
+    found = _AT[lock].value(tx, {"mark": name})
     if found is None and lock:
         tx.execute(insert(t.marks).values(name=name, at=0.0))
     return float(found or 0.0)

@@ -34,6 +34,7 @@ from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
+from cod.store.prepared import Prepared
 from cod.store.rows import Among, Rows, remove_all
 from cod.store.scheduler import address_blocks
 
@@ -43,7 +44,7 @@ _b = t.bindings.c
 ROWS = Rows(Binding, t.bindings)
 add = ROWS.insert
 _GIVE_UP = delete(t.bindings).where(Among(_b.node_id, "nodes"), _b.kind == "vcluster")
-_WITH_NODE = (
+_WITH_NODE = Prepared(
     ROWS.select.add_columns(*nodes.ROWS.columns)
     .join(t.nics, t.nics.c.mac == _b.mac)
     .join(t.nodes, t.nodes.c.id == t.nics.c.node_id)
@@ -76,7 +77,7 @@ def with_node(tx: Tx, mac: str, address: str, now: float) -> tuple[Binding, Node
         number = ipv4(address)
     except OSError:
         return None
-    row = tx.execute(_WITH_NODE, {"number": number, "nic": mac, "now": now}).one_or_none()
+    row = _WITH_NODE.row(tx, {"number": number, "nic": mac, "now": now})
     return None if row is None else (ROWS.read(row), nodes.ROWS.read(row, ROWS.width))
 
 

@@ -10,6 +10,7 @@ from cod.model import Burnin
 from cod.states import BurninState, CaptureState, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.prepared import Prepared
 from cod.store.rows import Rows
 
 OPEN = (BurninState.WANTED, BurninState.RUNNING)
@@ -21,9 +22,12 @@ _OPEN_OF = (
     .order_by(_b.id.desc())
     .limit(1)
 )
-_WAITING_WORK = select(
-    select(t.captures.c.state).where(t.captures.c.node_id == bindparam("node")).scalar_subquery(),
-    exists().where(_b.node_id == bindparam("node"), _b.state.in_(OPEN)),
+_CAPTURE = select(t.captures.c.state).where(t.captures.c.node_id == bindparam("node"))
+_WAITING_WORK = Prepared(
+    select(
+        _CAPTURE.scalar_subquery(),
+        exists().where(_b.node_id == bindparam("node"), _b.state.in_(OPEN)),
+    )
 )
 
 
@@ -42,7 +46,7 @@ def wanted(tx: Tx, node_id: int) -> Burnin | None:
 def waiting_work(tx: Tx, node_id: int) -> tuple[bool, Burnin | None]:
     """Return whether the node is to be captured in the trampoline, and the burn-in that it is to
     begin, as `wanted` returns it."""
-    capture, tested = tx.execute(_WAITING_WORK, {"node": node_id}).one()
+    [(capture, tested)] = _WAITING_WORK.rows(tx, {"node": node_id})
     return capture == CaptureState.WANTED, wanted(tx, node_id) if tested else None
 
 

@@ -12,23 +12,24 @@ from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from cod.store.prepared import Prepared
 from cod.store.rows import Rows, found_in, theirs
 
 OPEN = (CaptureState.WANTED, CaptureState.RUNNING)
 _c = t.captures.c
 ROWS = Rows(Capture, t.captures)
-_STATE = select(_c.state).where(_c.node_id == bindparam("node"))
+_STATE = Prepared(select(_c.state).where(_c.node_id == bindparam("node")))
 get = ROWS.get
 
 
 def is_wanted(tx: Tx, node_id: int) -> bool:
     """Return whether the node waits to be captured in the trampoline."""
-    return tx.scalar(_STATE, {"node": node_id}) == CaptureState.WANTED
+    return bool(_STATE.value(tx, {"node": node_id}) == CaptureState.WANTED)
 
 
 def is_done(tx: Tx, node_id: int) -> bool:
     """Return whether the node's newest capture has become an image."""
-    return tx.scalar(_STATE, {"node": node_id}) == CaptureState.DONE
+    return bool(_STATE.value(tx, {"node": node_id}) == CaptureState.DONE)
 
 
 def of_nodes(tx: Tx, node_ids: Sequence[int]) -> set[int]:

@@ -6,15 +6,16 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, insert, select
+from sqlalchemy import bindparam, func, select
 
 from cod.model import Node
 from cod.states import ConflictKind
 from cod.store import tables as t
 from cod.store.engine import Tx
+from cod.store.prepared import Prepared
+from cod.store.rows import insert_all
 
 _c = t.conflicts.c
-_ADD = insert(t.conflicts)
 
 
 def add(
@@ -29,7 +30,7 @@ def add(
 ) -> None:
     """Record a conflict; `about` is a sentence for people, `kind` a `ConflictKind`."""
     row = dict(kind=ConflictKind(kind), about=about, subnet=subnet, address=address, mac=mac)
-    tx.execute(_ADD, {"at": now, **row})
+    insert_all(tx, t.conflicts, [{"at": now, **row}])
 
 
 def add_once(
@@ -49,7 +50,7 @@ def add_once(
     one row. Return whether it was recorded."""
     values = {"subnet": subnet, "mac": mac, "about": about}
     alike = {name: values[name] for name in same}
-    if tx.scalar(_seen(tuple(same)), {"kind": kind, "after": now - within, **alike}) is not None:
+    if _seen(tuple(same)).rows(tx, {"kind": kind, "after": now - within, **alike}):
         return False
     add(tx, kind, about, now, subnet=subnet, address=address, mac=mac)
     return True
@@ -70,12 +71,12 @@ def add_of(tx: Tx, node: Node, kind: str, about: str, now: float, *, within: flo
 
 
 @lru_cache
-def _seen(same: tuple[str, ...]) -> Select[tuple[int]]:
+def _seen(same: tuple[str, ...]) -> Prepared:
     """Return the look for a conflict of a kind after a time with the same values, null or not, of
     those columns."""
     alike = (_c[name].is_not_distinct_from(bindparam(name)) for name in same)
     query = select(_c.id).where(_c.kind == bindparam("kind"), _c.at > bindparam("after"), *alike)
-    return query.limit(1)
+    return Prepared(query.limit(1))
 
 
 def count_since(tx: Tx, kind: str, since: float) -> int:

@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from operator import attrgetter
-from typing import Any
 
-from sqlalchemy import Select, delete, select
+from sqlalchemy import select
 
 from cod.model import Binding, DhcpClient
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
-from cod.store.rows import Among, RowChange, Rows, insert_each, update_all, upsert
+from cod.store.prepared import Prepared
+from cod.store.rows import Among, RowChange, Rows, remove_all, update_all, upsert
 
 # Every statement is made once: SQLAlchemy keeps what it works out of a statement with the
 # statement, and to work it out anew for each batch was half of a small batch's cost.
@@ -36,7 +36,7 @@ _ROWS = Rows(
     },
     without=("sent_to_disk", "cycled"),
 )
-_CLIENTS: Select[Any] = (
+_CLIENTS = Prepared(
     select(t.nics.c.mac, *_ROWS.columns)
     .join_from(t.nics, t.nodes)
     .outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
@@ -45,9 +45,8 @@ _CLIENTS: Select[Any] = (
     .outerjoin(t.node_stories, t.node_stories.c.node_id == _n.id)
     .where(Among(t.nics.c.mac, "macs"))
 )
-_OF_MACS = bindings.ROWS.select.where(Among(_b.mac, "macs")).with_for_update()
-_AT = bindings.ROWS.select.where(Among(_b.address, "addresses")).with_for_update()
-_FORGET = delete(t.bindings).where(Among(_b.address, "addresses"))
+_OF_MACS = Prepared(bindings.ROWS.select.where(Among(_b.mac, "macs")).with_for_update())
+_AT = Prepared(bindings.ROWS.select.where(Among(_b.address, "addresses")).with_for_update())
 # columns without an index: a renewal is one small write
 _RENEW = upsert(t.bindings, "hostname", "state", "expires_at", "client_id", "xid", "acked_at")
 
@@ -57,9 +56,7 @@ FIRST_LOOK, SECOND_LOOK = 4, 128
 
 def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     """Return the nodes that own known `macs`, with the facts that a boot decision needs."""
-    return {
-        row[0]: DhcpClient(*row[1:]) for row in tx.execute(_CLIENTS, {"macs": list(macs)}).all()
-    }
+    return {row[0]: DhcpClient(*row[1:]) for row in _CLIENTS.rows(tx, {"macs": list(macs)})}
 
 
 def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
@@ -96,7 +93,7 @@ class BindingBatch:
     def _of_macs(self, macs: Collection[str]) -> dict[tuple[str, str, str], Binding]:
         """Read all bindings of those clients, also expired ones, for update; by MAC, kind and
         subnet."""
-        found = [Binding(*row) for row in self._tx.execute(_OF_MACS, {"macs": list(macs)}).all()]
+        found = bindings.ROWS.all(self._tx, _OF_MACS, {"macs": list(macs)})
         return {(row.mac or "", row.kind, row.subnet): row for row in found}
 
     def reread(self, macs: Collection[str]) -> None:
@@ -122,7 +119,7 @@ class BindingBatch:
         """Read the bindings at those addresses that were not read yet."""
         unseen = [address for address in addresses if address not in self._at]
         if unseen:
-            found = [Binding(*row) for row in self._tx.execute(_AT, {"addresses": unseen}).all()]
+            found = bindings.ROWS.all(self._tx, _AT, {"addresses": unseen})
             self._stored.update((row.address, _key(row)) for row in found)
             self._at.update(dict.fromkeys(unseen))
             self._at.update((row.address, row) for row in found)
@@ -209,9 +206,9 @@ class BindingBatch:
         new = [row for address, row in now.items() if old.get(address) != _key(row)]
         gone = [a for a, row in rows.items() if a in old and (row is None or old[a] != _key(row))]
         if gone:
-            self._tx.execute(_FORGET, {"addresses": gone})
+            remove_all(self._tx, _b.address, gone)
         if renewed:
-            insert_each(self._tx, _RENEW[self._tx.dialect.name], renewed)
+            _RENEW[self._tx.dialect.name].write_all(self._tx, renewed)
         if new:
             bindings.add(self._tx, new)
         for address in rows:

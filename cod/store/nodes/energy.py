@@ -91,7 +91,7 @@ def add_vclusters(tx: Tx, uses: Iterable[VclusterEnergy]) -> None:
     """Add to the accounts of vclusters."""
     rows = [asdict(use) for use in uses]
     if rows:
-        tx.execute(_ADD_VCLUSTERS[tx.dialect.name], rows)
+        _ADD_VCLUSTERS[tx.dialect.name].write_all(tx, rows)
 
 
 def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float]:

@@ -12,9 +12,10 @@ from cod.states import OWN_SYSTEM, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from cod.store.prepared import Prepared
 
 _b, _n, _v, _r = t.bindings.c, t.nodes.c, t.vclusters.c, t.reclaims.c
-_AT = (
+_AT = Prepared(
     select(
         *nodes.ROWS.columns,
         _b.mac,
@@ -92,7 +93,7 @@ def at(tx: Tx, address: str) -> Found | None:
         number = ipv4(address)
     except OSError:
         return None
-    row = tx.execute(_AT, {"number": number}).one_or_none()
+    row = _AT.row(tx, {"number": number})
     if row is None:
         return None
     node = nodes.ROWS.read(row)

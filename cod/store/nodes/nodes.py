@@ -12,7 +12,6 @@ from sqlalchemy import (
     delete,
     exists,
     func,
-    insert,
     literal,
     or_,
     select,
@@ -28,6 +27,7 @@ from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
 from cod.store.engine import Tx, grouped, rows_among, slices
 from cod.store.nodes import switch_ports
+from cod.store.prepared import Prepared
 from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
 
 ROWS = Rows(Node, t.nodes, noun="node")
@@ -41,17 +41,17 @@ HELD = exists().where(
     t.node_stories.c.node_id == _n.id, t.node_stories.c.verdict != StoryVerdict.AGREES
 )
 """The condition that a node is held by itself: its machine was silent, or differs."""
-_LABELS_OF = select(t.node_labels.c.kind, t.node_labels.c.label).where(
-    t.node_labels.c.node_id == bindparam("node")
-)
-_IDS = select(_n.id, _n.name).where(Among(_n.name, "names"))
-
-
-_BY_MAC = [
-    query.where(
-        _n.id == select(t.nics.c.node_id).where(t.nics.c.mac == bindparam("nic")).scalar_subquery()
+_LABELS_OF = Prepared(
+    select(t.node_labels.c.kind, t.node_labels.c.label).where(
+        t.node_labels.c.node_id == bindparam("node")
     )
-    for query in (ROWS.select, ROWS.select.with_for_update())
+)
+_IDS = Prepared(select(_n.id, _n.name).where(Among(_n.name, "names")))
+
+
+_OWNER = select(t.nics.c.node_id).where(t.nics.c.mac == bindparam("nic")).scalar_subquery()
+_BY_MAC = [
+    Prepared(query.where(_n.id == _OWNER)) for query in (ROWS.select, ROWS.select.with_for_update())
 ]
 _MOVING = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
 # made once, as of `Rows`: what changes are their parameters
@@ -69,26 +69,31 @@ _KEPT_FOR_NOBODY = ROWS.select.where(
     _n.cached_group_id.is_(None),
 ).order_by(_n.id)
 _WAITING_FOR = ROWS.select.where(_n.waits_for == bindparam("part")).order_by(_n.waits_since, _n.id)
-_MOVE = update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
-_HISTORY = insert(t.node_history)
-_ERASED = update(t.node_history).where(
-    t.node_history.c.node_id == bindparam("of_node"),
-    t.node_history.c.generation == bindparam("came_with"),
+_MOVE = Prepared(
+    update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
 )
-_NEAR = union_all(
-    select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
-        Among(t.nics.c.mac, "macs") | (t.nics.c.node_id == bindparam("node"))
-    ),
-    select(literal("twin"), literal(""), _n.id).where(
-        or_(
-            _n.uuid == bindparam("value"),
-            (_n.serial == bindparam("serial")) & (_n.state == NodeState.EXPECTED),
+_ERASED = Prepared(
+    update(t.node_history).where(
+        t.node_history.c.node_id == bindparam("of_node"),
+        t.node_history.c.generation == bindparam("came_with"),
+    )
+)
+_NEAR = Prepared(
+    union_all(
+        select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
+            Among(t.nics.c.mac, "macs") | (t.nics.c.node_id == bindparam("node"))
         ),
-        _n.id != bindparam("node"),
-    ),
-    select(literal("place"), literal(""), t.node_places.c.id).where(
-        t.node_places.c.node_id == bindparam("node")
-    ),
+        select(literal("twin"), literal(""), _n.id).where(
+            or_(
+                _n.uuid == bindparam("value"),
+                (_n.serial == bindparam("serial")) & (_n.state == NodeState.EXPECTED),
+            ),
+            _n.id != bindparam("node"),
+        ),
+        select(literal("place"), literal(""), t.node_places.c.id).where(
+            t.node_places.c.node_id == bindparam("node")
+        ),
+    )
 )
 _PLACES_OF = _PLACES.select.where(t.node_places.c.node_id == bindparam("node")).order_by(
     t.node_places.c.id
@@ -127,7 +132,7 @@ def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
 
 def by_mac(tx: Tx, mac: str, *, lock: bool = False) -> Node | None:
     """Return the node that owns `mac`, with its row locked if `lock`."""
-    row = tx.execute(_BY_MAC[lock], {"nic": mac}).one_or_none()
+    row = _BY_MAC[lock].row(tx, {"nic": mac})
     return None if row is None else ROWS.read(row)
 
 
@@ -151,7 +156,7 @@ def neighbours(
 ) -> Neighbours:
     """Return what touches a node that reports those MACs, that UUID and that serial number."""
     of = {"macs": list(macs), "node": node_id, "value": uuid, "serial": serial}
-    rows = tx.execute(_NEAR, of).all()
+    rows = _NEAR.rows(tx, of)
     others = [mac for kind, mac, owner in rows if kind == "nic" and owner != node_id]
     twins = [owner for kind, _, owner in rows if kind == "twin"]
     return Neighbours(
@@ -244,7 +249,7 @@ def add_all(tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, 
     plain = {"state": NodeState.NEW, "since": now, "disk": Disk.FOREIGN}
     ids = _insert(tx, [plain | columns for columns, _ in found])
     nics = [{"mac": one["boot_mac"], "node_id": ids[one["name"]]} for one, _ in found]
-    tx.execute(insert(t.nics), nics)
+    insert_all(tx, t.nics, nics)
     history = [
         {
             "node_id": ids[columns["name"]],
@@ -258,7 +263,7 @@ def add_all(tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, 
         }
         for columns, cause in found
     ]
-    tx.execute(_HISTORY, history)
+    insert_all(tx, t.node_history, history)
 
 
 def add_expected(
@@ -278,8 +283,7 @@ def add_expected(
     nics = [
         {"mac": mac, "node_id": ids[columns["name"]]} for columns, macs in machines for mac in macs
     ]
-    if nics:
-        tx.execute(insert(t.nics), nics)
+    insert_all(tx, t.nics, nics)
     entered = {
         "at": now,
         "event": NodeEvent.ENTERED,
@@ -289,21 +293,21 @@ def add_expected(
         "cause": cause,
         "actor": actor,
     }
-    tx.execute(_HISTORY, [{"node_id": node_id} | entered for node_id in ids.values()])
+    insert_all(tx, t.node_history, [{"node_id": node_id} | entered for node_id in ids.values()])
 
 
 def _insert(tx: Tx, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Insert rows of nodes; return their ids by name."""
-    tx.execute(insert(t.nodes), rows)
+    insert_all(tx, t.nodes, rows)
     ids: dict[str, int] = {}
     for part in slices([row["name"] for row in rows]):
-        ids.update((row[1], row[0]) for row in tx.execute(_IDS, {"names": part}))
+        ids.update((row[1], row[0]) for row in _IDS.rows(tx, {"names": part}))
     return ids
 
 
 def add_mac(tx: Tx, node_id: int, mac: str) -> None:
     """Add a NIC to a node. IntegrityError when a node owns that MAC already."""
-    tx.execute(insert(t.nics).values(mac=mac, node_id=node_id))
+    insert_all(tx, t.nics, [{"mac": mac, "node_id": node_id}])
 
 
 def count_macs(tx: Tx, node_id: int) -> int:
@@ -328,20 +332,20 @@ def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
     """Replace the node's NICs. A MAC that another node owns violates the primary key; the caller
     checks first."""
     tx.execute(delete(t.nics).where(t.nics.c.node_id == node_id))
-    tx.execute(insert(t.nics), [{"mac": mac, "node_id": node_id} for mac in macs])
+    insert_all(tx, t.nics, [{"mac": mac, "node_id": node_id} for mac in macs])
 
 
 def set_labels(tx: Tx, node_id: int, labels: Collection[tuple[str, str]]) -> None:
     """Replace the labels, (kind, label), that the node's report names. A report that names the same
     as before writes nothing."""
     of = t.node_labels.c
-    known = {(row[0], row[1]) for row in tx.execute(_LABELS_OF, {"node": node_id})}
+    known = {(row[0], row[1]) for row in _LABELS_OF.rows(tx, {"node": node_id})}
     if gone := known - set(labels):
         pairs = tuple_(of.kind, of.label).in_(sorted(gone))
         tx.execute(delete(t.node_labels).where(of.node_id == node_id, pairs))
     if new := sorted(set(labels) - known):
         rows = [{"node_id": node_id, "kind": kind, "label": label} for kind, label in new]
-        tx.execute(insert(t.node_labels), rows)
+        insert_all(tx, t.node_labels, rows)
 
 
 def labels_of(tx: Tx, kind: NodeLabel) -> dict[str, str]:
@@ -475,10 +479,10 @@ def set_last_state(
         moved = changed(before, columns)
         history.append(_transition(before, moved, event, cause, actor))
         before, values = moved, {**values, **columns}
-    done = tx.execute(_MOVE, {**values, "of_node": node.id, "left": node.generation})
-    if done.rowcount != 1:
+    done = _MOVE.write(tx, {**values, "of_node": node.id, "left": node.generation})
+    if done != 1:
         raise Stale(node.id, node.generation)
-    tx.execute(_HISTORY, history)
+    insert_all(tx, t.node_history, history)
     return before
 
 
@@ -552,7 +556,7 @@ def note_erased(tx: Tx, moved: Node, document: str) -> None:
     """Store, with the transition that brought `moved` into its state, how its disks were erased
     before."""
     of_row = {"of_node": moved.id, "came_with": moved.generation}
-    tx.execute(_ERASED, {"erased": document, **of_row})
+    _ERASED.write(tx, {"erased": document, **of_row})
 
 
 def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:
@@ -595,9 +599,8 @@ def add_place(
     tx: Tx, node_id: int, now: float, *, approved: bool = False, **place: str | None
 ) -> None:
     """Add a place: subnet, circuit, remote, port."""
-    tx.execute(
-        insert(t.node_places).values(node_id=node_id, heard_at=now, approved=approved, **place)
-    )
+    row = {"node_id": node_id, "heard_at": now, "approved": approved, **place}
+    insert_all(tx, t.node_places, [row])
 
 
 def forget_places(tx: Tx, node_id: int) -> None:

@@ -10,13 +10,13 @@ from sqlalchemy import delete
 from cod.model import BootSecret
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.rows import Among, Rows
+from cod.store.prepared import Prepared
+from cod.store.rows import Among, Rows, remove_all
 
 _s = t.boot_secrets.c
 ROWS = Rows(BootSecret, t.boot_secrets)
 get, spend = ROWS.get, ROWS.remove
-_OF_MACS = ROWS.select.where(Among(_s.mac, "macs")).order_by(_s.expires_at.desc(), _s.id)
-_SPEND = delete(t.boot_secrets).where(Among(_s.id, "ids"))
+_OF_MACS = Prepared(ROWS.select.where(Among(_s.mac, "macs")).order_by(_s.expires_at.desc(), _s.id))
 
 
 def of_mac(tx: Tx, mac: str) -> list[BootSecret]:
@@ -36,8 +36,7 @@ def add(tx: Tx, secret: BootSecret) -> None:
 
 def spend_all(tx: Tx, ids: Collection[str]) -> None:
     """Delete verifiers by their ids."""
-    if ids:
-        tx.execute(_SPEND, {"ids": list(ids)})
+    remove_all(tx, _s.id, list(ids))
 
 
 def purge(tx: Tx, now: float) -> None:

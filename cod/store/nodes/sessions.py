@@ -26,6 +26,7 @@ from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from cod.store.prepared import Prepared
 from cod.store.rows import RowChange, Rows, remove_all, update_all
 
 _s = t.sessions.c
@@ -36,15 +37,15 @@ _PEERS = (
     _s.server == bindparam("by"),
     _s.epoch == bindparam("begun"),
 )
-_CLOSE = delete(t.sessions).where(*_PEERS)
-_FORGET_REPORT = (
+_CLOSE = Prepared(delete(t.sessions).where(*_PEERS))
+_FORGET_REPORT = Prepared(
     update(t.sessions)
     .where(_s.node_id == bindparam("node"))
     .values(reported=False, epoch=_s.epoch + bindparam("newer"))
 )
-_REPORTED = update(t.sessions).where(*_PEERS).values(reported=True)
+_REPORTED = Prepared(update(t.sessions).where(*_PEERS).values(reported=True))
 # the node first, which is locked first wherever both are
-_OF_PEER = (
+_OF_PEER = Prepared(
     nodes.ROWS.select.add_columns(*ROWS.columns)
     .join_from(t.nodes, t.sessions)
     .where(t.nodes.c.id == bindparam("node"), *_PEERS)
@@ -52,7 +53,7 @@ _OF_PEER = (
 )
 _n = t.nodes.c
 _ORDER = cast(_n.id, String(20)) + "." + cast(_n.generation, String(20))
-_WAITING = (
+_WAITING = Prepared(
     ROWS.select.add_columns(*nodes.ROWS.columns)
     .join_from(t.sessions, t.nodes)
     .where(_s.server == bindparam("by"), _s.reported, _s.order_sent != _ORDER)
@@ -93,7 +94,7 @@ def open(
 def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
     """Return the node that speaks on that connection, and the connection, both locked. Raises
     `Refused` ('conflict') when a newer one replaced it."""
-    row = tx.execute(_OF_PEER, _values(peer)).one_or_none()
+    row = _OF_PEER.row(tx, _values(peer))
     if row is None:
         raise Refused("conflict", "the node has a newer connection")
     return nodes.ROWS.read(row), ROWS.read(row, nodes.ROWS.width)
@@ -102,7 +103,7 @@ def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
 def close(tx: Tx, peer: Peer) -> bool:
     """Close a session whose connection is gone; return False when a newer one has replaced it:
     nothing was changed."""
-    return tx.execute(_CLOSE, _values(peer)).rowcount == 1
+    return _CLOSE.write(tx, _values(peer)) == 1
 
 
 def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
@@ -120,7 +121,7 @@ def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
 
 def set_reported(tx: Tx, peer: Peer) -> None:
     """Record that the agent has reported on this connection, and waits for orders."""
-    tx.execute(_REPORTED, _values(peer))
+    _REPORTED.write(tx, _values(peer))
 
 
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
@@ -131,7 +132,7 @@ def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
 def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
     """Send no more orders on the node's connection, as the node is about to lose its power. Its
     agent has to report again; on a newer connection, if `newer`."""
-    tx.execute(_FORGET_REPORT, {"node": node_id, "newer": int(newer)})
+    _FORGET_REPORT.write(tx, {"node": node_id, "newer": int(newer)})
 
 
 def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
@@ -150,7 +151,7 @@ def waiting(
 ) -> list[tuple[Node, AgentSession]]:
     """Return nodes whose order is not the one last sent on their connection to `server`, without
     those whose ids are in `but`."""
-    rows = tx.execute(_WAITING, {"by": server, "but": list(but), "limit": limit})
+    rows = _WAITING.rows(tx, {"by": server, "but": list(but), "limit": limit})
     return [(nodes.ROWS.read(row, ROWS.width), ROWS.read(row)) for row in rows]
 
 

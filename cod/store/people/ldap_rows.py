@@ -7,13 +7,14 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, func, select, union
+from sqlalchemy import ColumnElement, and_, bindparam, func, select, union
 
 from cod.model import SYSTEM_ACCOUNTS, NodeTree, NodeUser, Role, ipv4
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
 from cod.store.engine import Tx, grouped
 from cod.store.people.people import ABLE
+from cod.store.prepared import Prepared
 from cod.store.rows import Rows
 
 _u, _p, _g, _v, _n, _b = (
@@ -29,7 +30,7 @@ _USERS = Rows(
     elsewhere={"uid": _u.uid, "gid": _u.gid, "role": func.coalesce(_ROLE, "")},
 )
 _COLUMNS = (_v.id, _v.name, _g.id, _g.name, _g.gid)
-_TREE = (
+_TREE = Prepared(
     select(*_COLUMNS)
     .join_from(t.bindings, t.nodes, _n.id == _b.node_id)
     .join(t.vclusters, _v.id == _n.vcluster_id)
@@ -50,7 +51,7 @@ def tree_at(tx: Tx, address: str) -> NodeTree | None:
         number = ipv4(address)
     except OSError:
         return None
-    row = tx.execute(_TREE, {"address": number}).one_or_none()
+    row = _TREE.row(tx, {"address": number})
     return None if row is None else NodeTree(*row)
 
 
@@ -79,10 +80,9 @@ def _accounts(admins: bool) -> ColumnElement[bool]:
 
 
 @cache
-def _users(admins: bool, narrowed: tuple[str, ...]) -> Select[Any]:
-    """Return the statement for accounts, narrowed by those columns. To put it together takes longer
-    than to run it."""
-    return (
+def _users(admins: bool, narrowed: tuple[str, ...]) -> Prepared:
+    """Return the statement for accounts, narrowed by those columns."""
+    return Prepared(
         _USERS.select.where(
             _accounts(admins),
             _u.id > bindparam("after"),
@@ -113,26 +113,27 @@ def users(
     }
     values: dict[str, Any] = {f"some_{name}": each for name, each in given.items()}
     values |= {"group": group_id, "after": after, "most": limit}
-    return [_USERS.read(row) for row in tx.execute(_users(admins, tuple(given)), values)]
+    return _USERS.all(tx, _users(admins, tuple(given)), values)
 
 
 @cache
-def _shared(admins: bool) -> Select[Any]:
+def _shared(admins: bool) -> Prepared:
     """Return the statement for primary groups that are no user's own, and have a name."""
     named = _accounts(admins), _u.gid != _u.uid, _u.primary_group != ""
     columns = func.min(_u.id), func.min(_u.primary_group), _u.gid
-    return select(*columns).where(*named).group_by(_u.gid).order_by(func.min(_u.id))
+    found = select(*columns).where(*named).group_by(_u.gid)
+    return Prepared(found.order_by(func.min(_u.id)))
 
 
 def primary_groups(tx: Tx, group_id: int, admins: bool) -> list[tuple[int, str, int]]:
     """Return (id of the first user whose primary group it is, name, number) of the groups of the
     site's directory that are primary ones where a vcluster is the group's, by id."""
-    return [(*row,) for row in tx.execute(_shared(admins), {"group": group_id})]
+    return [(*row,) for row in _shared(admins).rows(tx, {"group": group_id})]
 
 
-_MEMBERS = select(_u.name).where(_accounts(False)).order_by(_u.name)
+_MEMBERS = Prepared(select(_u.name).where(_accounts(False)).order_by(_u.name))
 _k = t.ssh_keys.c
-_KEYS = (
+_KEYS = Prepared(
     select(_k.user_id, _k.algorithm, _k.key, _k.name)
     .where(_k.user_id.in_(bindparam("users", expanding=True)))
     .order_by(_k.id)
@@ -141,14 +142,14 @@ _KEYS = (
 
 def members(tx: Tx, group_id: int) -> list[str]:
     """Return the names of those in the group who have an account, by name."""
-    return list(tx.scalars(_MEMBERS, {"group": group_id}))
+    return [name for (name,) in _MEMBERS.rows(tx, {"group": group_id})]
 
 
 def keys(tx: Tx, user_ids: Collection[int]) -> dict[int, list[str]]:
     """Return the users' SSH keys as lines of authorized_keys, by user."""
     return grouped(
         (user, f"{algorithm} {key} {name}".rstrip())
-        for user, algorithm, key, name in tx.execute(_KEYS, {"users": list(user_ids)})
+        for user, algorithm, key, name in _KEYS.rows(tx, {"users": list(user_ids)})
     )
 
 

@@ -10,11 +10,12 @@ from cod.model import Role, SshKey
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.people import people
+from cod.store.prepared import Prepared
 from cod.store.rows import Rows
 
 _k, _p, _u = t.ssh_keys.c, t.group_permissions.c, t.users.c
 ROWS = Rows(SshKey, t.ssh_keys)
-_OF_GROUP = (
+_OF_GROUP = Prepared(
     select(_u.name, *ROWS.columns)
     .join_from(t.ssh_keys, t.users, _k.user_id == _u.id)
     .join(t.group_permissions, _p.user_id == _u.id)
@@ -31,7 +32,7 @@ def of_user(tx: Tx, user_id: int) -> list[SshKey]:
 def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
     """Return (user's name, key) of the group's owners and members who may sign in, by name; a
     user's oldest key first."""
-    return [(row[0], ROWS.read(row, 1)) for row in tx.execute(_OF_GROUP, {"group": group_id})]
+    return [(row[0], ROWS.read(row, 1)) for row in _OF_GROUP.rows(tx, {"group": group_id})]
 
 
 def add(tx: Tx, key: SshKey) -> SshKey:

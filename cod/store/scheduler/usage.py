@@ -67,7 +67,7 @@ def add(tx: Tx, counted: Iterable[tuple[int, int, str, int]], pieces: Sequence[P
 
 def _put(tx: Tx, table: Table, rows: list[Mapping[str, Any]]) -> None:
     if rows:
-        tx.execute(_ADD[table.name][tx.dialect.name], rows)
+        _ADD[table.name][tx.dialect.name].write_all(tx, rows)
 
 
 _ADD = {table.name: upsert(table, "seconds", add=True) for table in (t.pool_states, t.pool_held)}
