@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import groupby
 
 from cod.model import HostPart, ServersView, ServerVersion, ServerView
-from cod.store import claims, database_writer, servers, watermarks
+from cod.store import claims, servers, watermarks
 from cod.store.engine import Tx
+from cod.store.mariadb import writer
 from cod.store.servers import SILENT
 
 RENEWAL = 15.0  # seconds
@@ -32,7 +33,7 @@ def every(tx: Tx, *, now: float) -> ServersView:
     manager = claims.owner(tx, _MANAGER, now)
     found = groupby(servers.every(tx), lambda each: each.server)
     hosts = tuple(_view(name, list(parts), manager, now) for name, parts in found)
-    return ServersView(hosts, database_writer.host(tx))
+    return ServersView(hosts, writer.host(tx))
 
 
 def running(tx: Tx, *, now: float) -> list[ServerVersion]:

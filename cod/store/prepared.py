@@ -11,7 +11,7 @@ What one relies on elsewhere stays: errors are SQLAlchemy's, and its listeners a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import Delete, Dialect, Insert, SelectBase, Table, Update, exc, insert
@@ -115,7 +115,7 @@ class Prepared:
         return found
 
 
-@lru_cache(maxsize=64)
+@cache
 def inserting(table: Table) -> Prepared:
     """Return the INSERT of a row of a table."""
     return Prepared(insert(table))

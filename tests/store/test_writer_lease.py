@@ -28,8 +28,8 @@ from cod.site.tables import ApiTable, ServerTable
 from cod.store import engine as database
 from cod.store import schema
 from cod.store import tables as t
-from cod.store.database_writer import lease, renew
 from cod.store.engine import NoWriter, Tx, code
+from cod.store.mariadb.writer import lease, renew
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.ports import free_port
 from tests.store.test_pool import Calls, add_node, names

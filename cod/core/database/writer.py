@@ -22,9 +22,9 @@ from cod.policy.database_writer import (
     Wait,
     WriterView,
 )
-from cod.store import database_writer as store
 from cod.store import engine as database
 from cod.store.engine import Engine, NoWriter, Tx
+from cod.store.mariadb import writer as store
 
 PATIENCE = 2.0  # seconds for one answer of a host
 WAIT = 10.0  # seconds that a transaction waits for the writer before it fails, and is retried

@@ -13,8 +13,10 @@ from sqlalchemy.exc import DBAPIError
 from cod.core.database.writer import PATIENCE, connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import database_urls
-from cod.store import database_host, database_writer, schema, watermarks
 from cod.store import engine as store
+from cod.store import schema, watermarks
+from cod.store.mariadb import host as mariadb
+from cod.store.mariadb import writer
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
 SLOW = 0.1  # seconds of a question
@@ -50,7 +52,7 @@ def findings(context: Context) -> Iterator[Finding]:
         theirs = store.clock(engine)
         took = time.monotonic() - begin
         with engine.connect() as tx:
-            writer = database_writer.host(tx) if len(urls) > 1 else ""
+            leased = writer.host(tx) if len(urls) > 1 else ""
             held = watermarks.at(tx, watermarks.HOLD) is not None
             why = watermarks.about(tx, watermarks.HOLD)
     except schema.SchemaMismatch as error:
@@ -71,7 +73,7 @@ def findings(context: Context) -> Iterator[Finding]:
             "`cod db reconcile` compares it with its machines, `cod db hold --end` ends the hold",
         )
     words = f"{url.get_backend_name()}, schema {schema.head()}, answers in {took * 1000:.1f} ms"
-    words += f", its writer is {writer}" if writer else ""
+    words += f", its writer is {leased}" if leased else ""
     apart = None if theirs is None else theirs - time.time()
     if apart is not None and abs(apart) > APART:
         yield Finding(
@@ -99,7 +101,7 @@ def _hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
         engine = store.connect(url, size=1, patience=PATIENCE)
         try:
             with engine.connect() as tx:
-                state = database_host.state(tx)
+                state = mariadb.state(tx)
         except DBAPIError as error:
             if len(urls) > 1:
                 yield Finding(WARNING, f"{host} does not answer: {error.orig}", REMEDY)
