@@ -42,7 +42,7 @@ class Counted:
 @pytest.mark.parametrize(
     ("known", "limits"),
     [
-        (False, {"script": 1, "mint": 3, "open": 6, "report": 12}),
+        (False, {"script": 1, "mint": 3, "open": 6, "report": 11}),
         (True, {"script": 1, "mint": 4, "open": 10, "report": 9}),
     ],
 )

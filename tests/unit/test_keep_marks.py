@@ -9,6 +9,7 @@ import pytest
 
 from cod.model import KeepRule, Refused
 from cod.policy.hardware import keep_marks
+from tests.unit.test_lifecycle import BLANK
 from trampoline import disks as agent
 from trampoline import inventory
 from trampoline.inventory import Disk
@@ -60,13 +61,14 @@ def test_marks_are_a_nodes_own_and_the_sites() -> None:
         KeepRule("52:54:00:AA:*", "path:/dev/sdz"),
         KeepRule("x", "serial:9"),
     ]
-    assert keep_marks.marks("serial:A1\nserial:B2", rules, "rack1-7", "52:54:00:aa:00:01") == (
+    node = replace(BLANK, name="rack1-7", boot_mac="52:54:00:aa:00:01", keep="serial:A1\nserial:B2")
+    assert keep_marks.marks(node, rules) == (
         "serial:A1",
         "serial:B2",
         "model:INTEL*",
         "path:/dev/sdz",
     )
-    assert keep_marks.marks("", rules, "y", "52:54:00:bb:00:01") == ()
+    assert keep_marks.marks(replace(BLANK, name="y", boot_mac="52:54:00:bb:00:01"), rules) == ()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 An order spares the disks that are marked when it is given, and marks may go while it is carried
 out. Until its end, the node's stored report shows all disks as kept that the order may spare
-(`policy.hardware.keep_marks.also_kept`). At its end the report is marked by the rules of then, and
+(`policy.hardware.keep_marks.stored`). At its end the report is marked by the rules of then, and
 a disk that is no longer kept has to be erased before anybody gets the node.
 """
 
@@ -20,8 +20,7 @@ def remark(tx: Tx, node: Node, site: Site, now: float) -> Node:
     now, of another type where its marks changed."""
     if not node.attributes:
         return node
-    marks = keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
-    report = keep_marks.marked(node.attributes, keep_marks.also_kept(marks, node))
+    report = keep_marks.stored(node.attributes, node, site.keep)
     if report == node.attributes:
         return node
     canonical = equal.canonical(report, site.types)

@@ -88,9 +88,7 @@ def current(
     priming.
     """
     order_id = f"{node.id}.{node.generation}"
-    spared = keep_marks.for_order(
-        node.attributes, keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
-    )
+    spared = keep_marks.for_order(node.attributes, keep_marks.marks(node, site.keep))
     action = _ACTIONS.get(NodeState(node.state), "wait")
     if node.state == NodeState.TRAMPOLINE and stories.is_asked(tx, node.id):
         # An agent takes a second order of one id for a repeat, and the ids that a database has
@@ -155,9 +153,7 @@ def _prime(
     address: str,
 ) -> Order:
     images_by_name = images.resolve(tx, template.image_names(configuration), owner_of(wanted.name))
-    report = keep_marks.marked(
-        node.attributes or "", keep_marks.marks(node.keep, site.keep, node.name, node.boot_mac)
-    )
+    report = keep_marks.marked(node.attributes or "", keep_marks.marks(node, site.keep))
     if report and (why := keep_marks.in_the_way(configuration.disk, report)):
         raise Refused("conflict", why, KEEP)
     subnet, cache = _subnet(site, address), _mirror(tx, node, site, address)

@@ -13,8 +13,8 @@ from cod.core.nodes import boot_evidence, burnins, node_places, transitions
 from cod.model import Effect, Node, NodeType, Peer, Refused, Result, Site
 from cod.policy.hardware import equal, identity, keep_marks
 from cod.policy.nodes import lifecycle, place
-from cod.states import UNAPPROVED, NodeEvent, NodeState, Step
-from cod.store import stories, watermarks
+from cod.states import UNAPPROVED, Disk, NodeEvent, NodeState, Step
+from cod.store import stories
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
@@ -47,7 +47,7 @@ def report(
         nodes.change(tx, node, reported_at=now, last_seen=now)
         return Result(peer)
     hardware = identity.read(document)
-    own_macs, owners, twins, placed = nodes.neighbours(
+    own_macs, owners, twins, placed, held = nodes.neighbours(
         tx, node.id, hardware.macs, hardware.uuid, hardware.serial
     )
     joining = _join(tx, node, peer, hardware, owners, twins, site, now)
@@ -56,9 +56,8 @@ def report(
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
     absorbed = [each for one in joining.absorb if (each := nodes.get(tx, one)) is not None]
     kept = keep_marks.together(each.keep for each in (owner, *absorbed))
-    marks = keep_marks.marks(kept, site.keep, owner.name, owner.boot_mac)
     document = equal.steady(document, node.attributes)
-    document = keep_marks.marked(document, keep_marks.also_kept(marks, owner))
+    document = keep_marks.stored(document, replace(owner, keep=kept), site.keep)
     try:
         kind = _type_of(tx, owner, document, site, now)
     except Refused as refused:
@@ -90,7 +89,7 @@ def report(
     remembered, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
     columns.update(remembered)
     stored = nodes.changed(node, columns)
-    after = _move_on(tx, stored, columns, moved, site, now)
+    after = _move_on(tx, stored, columns, moved, site, now, held=held)
     effects = transitions.wakes(stored, after)
     if not session.reported:
         sessions.set_reported(tx, peer)
@@ -201,8 +200,8 @@ def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, 
     """
     if before.type_id is None or before.attributes is None:
         return
-    marks = keep_marks.marks(after.keep, site.keep, after.name, after.boot_mac)
-    was = equal.canonical(keep_marks.marked(before.attributes, marks), site.types)
+    marked = keep_marks.marked(before.attributes, keep_marks.marks(after, site.keep))
+    was = equal.canonical(marked, site.types)
     changes = equal.differences(was, kind.attributes)
     about = f"{after.name}: {equal.sentence(changes)}"
     if not changes or not conflicts.add_of(tx, after, "hardware", about, now, within=AGAIN):
@@ -280,10 +279,21 @@ def _place(
 
 
 def _move_on(
-    tx: Tx, node: Node, columns: dict[str, Any], moved: str, site: Site, now: float
+    tx: Tx,
+    node: Node,
+    columns: dict[str, Any],
+    moved: str,
+    site: Site,
+    now: float,
+    *,
+    held: bool,
 ) -> Node:
     """Write the `columns` of the node's report; return the node in the state into which the report
-    leads. `moved` says why the node is not at its place, or is ''."""
+    leads.
+
+    moved  why the node is not at its place, or ''
+    held   the site is held
+    """
     step: Step | None = None
     if moved and node.state == NodeState.TRAMPOLINE:
         step = Step(NodeEvent.QUARANTINED, moved, {"reason": moved})
@@ -295,38 +305,29 @@ def _move_on(
         return transitions.settle(
             tx, node, now=now, actor="agent", policy=site.policy, columns=columns
         )
-    if node.state == NodeState.NEW and (ready := _registered(tx, node, columns, site, now)):
+    if node.state == NodeState.NEW and not held and _is_free_at_once(node, site):
+        steps = replace(_REGISTERED, columns=columns), _APPROVED, lifecycle.IDLE
+        ready = transitions.register(tx, node, steps, now=now, actor="agent", policy=site.policy)
+        if site.switches:
+            switch_ports.leave(tx, ready, now)
         return ready
-    return _settle(tx, nodes.change(tx, node, **columns), site, now)
+    return _settle(tx, nodes.change(tx, node, **columns), site, now, held=held)
 
 
-def _registered(tx: Tx, node: Node, columns: dict[str, Any], site: Site, now: float) -> Node | None:
-    """Return a new machine, registered and approved, in the reserve, with the `columns` of its
-    report; None, with nothing written, where more has to be decided about it."""
-    if (
-        not site.policy.auto_approve
-        or site.burnin.at_registration
-        or watermarks.at(tx, watermarks.HOLD) is not None
-    ):
-        return None
-    # Nobody could ask for a capture or a burn-in of a machine that had not reported.
-    idled = lifecycle.settle(replace(node, state=NodeState.TRAMPOLINE), None)
-    if idled.event is not NodeEvent.IDLED:
-        return None
-    steps = replace(_REGISTERED, columns=columns), _APPROVED, idled
-    registered = transitions.register(tx, node, steps, now=now, actor="agent", policy=site.policy)
-    if site.switches:
-        switch_ports.leave(tx, registered, now)
-    return registered
+def _is_free_at_once(node: Node, site: Site) -> bool:
+    """Return whether nothing is to be decided about a new machine. Nobody could ask for a capture
+    or a burn-in of a machine that had not reported."""
+    unwritten = node.disk == Disk.FOREIGN
+    return unwritten and site.policy.auto_approve and not site.burnin.at_registration
 
 
 def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
     return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
-def _settle(tx: Tx, node: Node, site: Site, now: float) -> Node:
+def _settle(tx: Tx, node: Node, site: Site, now: float, *, held: bool) -> Node:
     if node.state == NodeState.NEW:
-        if watermarks.at(tx, watermarks.HOLD) is not None:
+        if held:
             stories.include(tx, node.id)
         node = _apply(tx, node, _REGISTERED, site, now)
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:

@@ -33,25 +33,25 @@ def check(mark: str) -> str:
     return mark
 
 
-def marks(own: str, rules: Iterable[KeepRule], name: str, mac: str) -> tuple[str, ...]:
-    """Return all marks for the disks of a node. `own`: the node's, with newlines between."""
+def marks(node: Node, rules: Iterable[KeepRule]) -> tuple[str, ...]:
+    """Return all marks for the disks of a node: its own ones and those of the site's rules."""
     ruled = (
         rule.disk
         for rule in rules
-        if fnmatchcase(name, rule.match) or fnmatchcase(mac, rule.match.lower())
+        if fnmatchcase(node.name, rule.match) or fnmatchcase(node.boot_mac, rule.match.lower())
     )
-    return tuple(dict.fromkeys([*own.split("\n"), *ruled] if own else ruled))
+    return tuple(dict.fromkeys([*node.keep.split("\n"), *ruled] if node.keep else ruled))
 
 
-def also_kept(marks: tuple[str, ...], node: Node) -> tuple[str, ...]:
-    """Return the marks by which a node's report is stored: `marks`, which hold today, and while its
-    disks are at work also the disks that its stored report has as kept. The order may have spared
-    them, and they may not look erased when it ends."""
-    if node.state not in WORKING or not node.attributes or KEPT not in node.attributes:
-        return marks
-    disks = ElementTree.fromstring(node.attributes).iter("disk")
-    spared = [_named(disk) for disk in disks if disk.get("keep") == "yes"]
-    return tuple(dict.fromkeys([*marks, *spared]))
+def stored(report_xml: str, node: Node, rules: Iterable[KeepRule]) -> str:
+    """Return a node's report as it is stored: marked by what holds today and, while the node's
+    disks are at work, the disks that its stored report has as kept. The order may have spared them,
+    and they may not look erased when it ends."""
+    holding = marks(node, rules)
+    if node.state in WORKING and node.attributes and KEPT in node.attributes:
+        disks = ElementTree.fromstring(node.attributes).iter("disk")
+        holding += tuple(_named(disk) for disk in disks if disk.get("keep") == "yes")
+    return marked(report_xml, holding)
 
 
 def together(owns: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ FIRST_REST = 5.0  # seconds after the first failure; four times as long after ea
 LONGEST_REST = 120.0
 KEPT_FOR_NOBODY = "its disks are kept for nobody any more"
 WAY_REST = 20.0  # seconds between two tries while the way is down
+IDLE = Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
 
 
 def settle(
@@ -65,7 +66,7 @@ def settle(
         return Step(NodeEvent.WIPE_ORDERED, KEPT_FOR_NOBODY)
     if burnin is not None:
         return tests.begin(node, burnin)
-    return Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
+    return IDLE
 
 
 def assign(node: Node, wanted: Assignment) -> Step:

@@ -25,6 +25,7 @@ from cod.choices import NodeLabel
 from cod.model import Node, NodePlace, PowerAction
 from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx, grouped, rows_among, slices
 from cod.store.nodes import switch_ports
 from cod.store.prepared import Prepared
@@ -93,6 +94,9 @@ _NEAR = Prepared(
         select(literal("place"), literal(""), t.node_places.c.id).where(
             t.node_places.c.node_id == bindparam("node")
         ),
+        select(literal("hold"), t.marks.c.name, literal(0)).where(
+            t.marks.c.name == watermarks.HOLD
+        ),
     )
 )
 _PLACES_OF = _PLACES.select.where(t.node_places.c.node_id == bindparam("node")).order_by(
@@ -137,18 +141,20 @@ def by_mac(tx: Tx, mac: str, *, lock: bool = False) -> Node | None:
 
 
 class Neighbours(NamedTuple):
-    """The other nodes and places that a node's MACs, UUID or places concern.
+    """The other nodes and places that a node's MACs, UUID or places concern, and the site's hold.
 
     macs    all of the node itself
     owners  the other nodes that own any of the MACs in question, by MAC
     twins   other nodes with the same DMI UUID, and expected ones with the same serial number
     placed  the node has been heard at places other than the remembered one
+    held    the site is held
     """
 
     macs: set[str]
     owners: dict[str, Node]
     twins: list[Node]
     placed: bool
+    held: bool
 
 
 def neighbours(
@@ -164,6 +170,7 @@ def neighbours(
         by_macs(tx, others) if others else {},
         ROWS.every(tx, _n.id.in_(twins)) if twins else [],
         any(row[0] == "place" for row in rows),
+        any(row[0] == "hold" for row in rows),
     )
 
 
