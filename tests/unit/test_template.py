@@ -26,6 +26,11 @@ NODE = """<node version="1"><system/><firmware kind="bios"/><memory mib="4090"/>
 <disk name="vda" size="20000000000" transport="virtio" local="yes" rotational="no" removable="no"/>
 <kernel release="6"/></node>"""
 
+LAYOUT = (
+    '<layout table="gpt"><partition number="1" size="{}" type="linux"/><partition number="2"'
+    ' type="linux"/></layout><image target="2" name="any"/>'
+)
+
 
 def checked(document: str) -> template.Configuration:
     """Check as the edge does: the schema first."""
@@ -235,16 +240,23 @@ def test_what_contradicts_itself_is_refused(body: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("512MiB", 512 << 20), ("20GB", 20 * 10**9), ("2TiB", 2 << 40)]
+    ("text", "size"),
+    [
+        ("1", 1),
+        ("512MiB", 512 << 20),
+        ("20GB", 20 * 10**9),
+        ("2 TiB", 2 << 40),
+        ("1.5GB", 15 * 10**8),
+    ],
 )
-def test_sizes(text: str, size: int) -> None:
-    assert template.size_in_bytes(text) == size
+def test_sizes_are_written_as_everywhere(text: str, size: int) -> None:
+    assert checked(wrap(LAYOUT.format(text))).partitions[0].size == size
 
 
-@pytest.mark.parametrize("text", ["", "1.5GB", "GB", "1 GB", "1QB", "-1"])
+@pytest.mark.parametrize("text", ["", "GB", "1QB", "-1", "0"])
 def test_sizes_that_are_none(text: str) -> None:
-    with pytest.raises(Refused):
-        template.size_in_bytes(text)
+    with pytest.raises(xmldoc.BadDocument):
+        checked(wrap(LAYOUT.format(text)))
 
 
 # ---------------------------------------------------------------- for one node

@@ -7,7 +7,6 @@ it was stored; what a grammar cannot say is checked by `parse`. What a template 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from textwrap import dedent
@@ -17,7 +16,7 @@ from xml.etree.ElementTree import Element
 from cod.model import Refused
 from cod.orders import Partition
 from cod.policy.hardware.match import check
-from cod.quantity import SIZES
+from cod.quantity import read_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +190,6 @@ def parse(document: str) -> Configuration:
     return configuration
 
 
-def size_in_bytes(text: str) -> int:
-    """Return a size such as '512MiB', '20GB' or '1048576' in bytes."""
-    match = re.fullmatch(r"(\d+)(\w*)", text)
-    if match is None or match[2] not in {"", *SIZES}:
-        raise Refused("invalid", f"{text!r} is not a size", "size")
-    return int(match[1]) * SIZES[match[2] or "B"]
-
-
 def image_names(configuration: Configuration) -> frozenset[str]:
     """Return the names of all added images that the template refers to."""
     files = configuration.diskless.files if configuration.diskless else ()
@@ -222,7 +213,7 @@ def _partition(element: Element) -> Partition:
     size = element.get("size")
     return Partition(
         int(element.attrib["number"]),
-        size_in_bytes(size) if size else 0,
+        read_size(size) if size else 0,
         element.attrib["type"],
         element.get("name", ""),
         element.get("boot") == "yes",
@@ -236,7 +227,7 @@ def _choice(element: Element, known: Element | None) -> ImageChoice:
         target=element.attrib["target"],
         name=element.get("name", ""),
         url=element.get("url", ""),
-        size=size_in_bytes(element.get("size") or _get(known, "size", "0")),
+        size=read_size(element.get("size") or _get(known, "size", "0")),
         sha256=element.get("sha256", ""),
         compression=element.get("compression", "chunks"),
         installer=_get(installer, "url", "") if kind == "program" else kind,
