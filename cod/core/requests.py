@@ -8,33 +8,29 @@ from collections.abc import Sequence
 from cod import notice_texts
 from cod.core import notices, preemption, vcm_outbox, volumes
 from cod.core.networks import address_blocks
-from cod.model import Node, Request, RequestTuple, Vcluster
+from cod.model import Assignment, Node, Request, RequestTuple, Vcluster
 from cod.states import UNDECIDED, RequestState, VclusterState
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, reservations, vclusters, watchers
 
 
-def replace(tx: Tx, node: Node, now: float) -> Request | None:
-    """Ask for a node in the place of `node`, which its vcluster is losing; call it before
-    `holding.give_back`.
+def replace(tx: Tx, node: Node, runs: Assignment | None, now: float) -> Request | None:
+    """Ask for a node in the place of `node`, which its vcluster is losing.
 
-    None when nobody holds the node. Repeated for the same generation, it is the same request.
+    runs  the system that it ran for its holder; None when nobody holds it: nothing is asked for
+
+    Repeated for the same generation, it is the same request.
     """
     vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
-    if vcluster is None or node.template_id is None:
+    if vcluster is None or runs is None:
         return None
     key = f"replace {node.id}.{node.generation}"
     existing = requests.by_key(tx, key)
     if existing is not None:
         return existing
-    granted = requests.get(tx, node.request_id) if node.request_id is not None else None
-    asked = [
-        one.attributes
-        for place, one in enumerate(granted.tuples if granted else ())
-        if place == node.position or (node.position is None and one.template_id == node.template_id)
-    ]
-    wanted = RequestTuple(1, asked[0] if asked else vcluster.attributes, node.template_id)
+    asked = runs.requires[0] if runs.requires else vcluster.attributes
+    wanted = RequestTuple(1, asked, runs.template_id)
     return requests.add(
         tx,
         vcluster_id=vcluster.id,

@@ -249,7 +249,7 @@ def test_one_that_still_does_is_primed(tx: Tx, site: Site) -> None:
     assert len(wanted.requires) == 1
     assert 'mib="8192"' in wanted.hardware
     tx.execute(update(t.vclusters).values(attributes=""))
-    core_requests.replace(tx, node, 3.0)
+    core_requests.replace(tx, node, wanted, 3.0)
     assert requests.every(tx)[-1].tuples[0].attributes == wanted.requires[0]
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from cod.flows.nodes import nodes as flows
 from cod.flows.scheduler import vclusters as owner_flows
@@ -145,7 +145,17 @@ def test_quarantining_a_held_node_switches_it_off_and_asks_for_another(tx: Tx, s
     )
     run_pass(tx, site, 2.0)
     arrive(tx, 3.0)
+    read: list[str] = []
+
+    def note(*said: Any) -> None:
+        read.append(said[2])
+
+    event.listen(tx, "before_cursor_execute", note)
     node, woken = do(flows.quarantine, tx, site, reason="smoke")
+    event.remove(tx, "before_cursor_execute", note)
+    assert len([text for text in read if "FROM request_tuples" in text]) == 1
+    # the new one alone, as it was written
+    assert len([text for text in read if "WHERE node_requests.id = " in text]) == 1
     assert (node.state, node.vcluster_id, node.disk) == ("quarantined", None, Disk.DIRTY)
     assert woken == {"manager", "orders", "power"}
     assert actions(tx) == [(node.generation, "off")]

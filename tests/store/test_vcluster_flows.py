@@ -576,8 +576,9 @@ def test_shrinking_withdraws_replacements_that_are_not_needed_any_more(tx: Tx, s
     for name in ("node0", "node1"):
         node = nodes.by_name(tx, name)
         assert node is not None
-        core_requests.replace(tx, node, 4.0)
-        core_requests.replace(tx, node, 4.0)
+        runs = holding.assignment(tx, node)
+        core_requests.replace(tx, node, runs, 4.0)
+        core_requests.replace(tx, node, runs, 4.0)
         holding.give_back(tx, node, up_until=0.0)
     assert pending(tx) == [("replace", 1), ("replace", 1)]
     flows.resize(tx, flow_context(site, 5.0, OWNER), name="one", size=2)
@@ -592,7 +593,7 @@ def test_the_replacement_of_the_only_node_is_not_withdrawn(tx: Tx, site: Site) -
     furnish(tx, 1)
     one = running(tx, site, 1)
     [held] = nodes.every(tx, vcluster_id=one)
-    request = core_requests.replace(tx, held, 4.0)
+    request = core_requests.replace(tx, held, holding.assignment(tx, held), 4.0)
     assert request is not None
     holding.give_back(tx, held, up_until=0.0)
     with pytest.raises(Refused, match="would have no node left; delete it instead"):

@@ -98,7 +98,8 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
             if not (step.stops or step.notified):
                 notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
         reservations.drop(tx, [node.id])
-        replacement = requests.replace(tx, node, now)
+        runs = holding.assignment(tx, node)
+        replacement = requests.replace(tx, node, runs, now)
         if step.stops and replacement is not None:
             requests.stop(tx, replacement, step.stops, now)
         vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
@@ -106,7 +107,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
             tx,
             node,
             up_until=now + policy.binding_time if is_stuck(node) else None,
-            wipe=asked_wipe(tx, node, holding.assignment(tx, node)),
+            wipe=asked_wipe(tx, node, runs),
         )
     columns = step.columns
     if target in (NodeState.PRIME, NodeState.BOOT):

@@ -161,8 +161,9 @@ def give_back(
         "wipe": wipe,
     }
     columns["cached_template_id"] = node.template_id if keep_disk else None
-    group = select(t.vclusters.c.group_id).where(t.vclusters.c.id == node.vcluster_id)
-    columns["cached_group_id"] = tx.scalar(group) if keep_disk or one_group else None
+    v = t.vclusters.c
+    group_id, holder = tx.execute(select(v.group_id, v.name).where(v.id == node.vcluster_id)).one()
+    columns["cached_group_id"] = group_id if keep_disk or one_group else None
     done = tx.execute(
         update(t.nodes)
         .values(**columns)
@@ -170,9 +171,8 @@ def give_back(
     )
     if done.rowcount != 1:
         raise Stale(node.id, node.generation)
-    holder = tx.scalar(select(t.vclusters.c.name).where(t.vclusters.c.id == node.vcluster_id))
     subnets = [one.subnet for one in bindings.of_systems(tx, [node.id])]
-    dns_zones.touch(tx, [("vcluster", holder or ""), *(("subnet", subnet) for subnet in subnets)])
+    dns_zones.touch(tx, [("vcluster", holder), *(("subnet", subnet) for subnet in subnets)])
     bindings.release(tx, node.id, up_until)
     if not keep_disk:
         host_keys.forget(tx, node.id)
@@ -195,7 +195,8 @@ def assignment(tx: Tx, node: Node) -> Assignment | None:
         r.template_id == node.template_id if node.position is None else r.position == node.position
     )
     asked = select(r.attributes).where(r.request_id == node.request_id, of_it)
-    found = Assignment(*tx.execute(query).one(), tuple(tx.scalars(asked.distinct())))
+    requires = tuple(dict.fromkeys(tx.scalars(asked.order_by(r.position))))
+    found = Assignment(*tx.execute(query).one(), requires)
     return replace(found, document=templates.with_known(tx, {0: (found.name, found.document)})[0])
 
 
