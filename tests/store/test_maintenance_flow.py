@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.scheduler import calendar
+from cod.flows.scheduler import calendar, explain
 from cod.flows.scheduler import maintenance as flow
 from cod.flows.scheduler import plan as plans
 from cod.model import AskedWindow, Refused, Site, WindowView
@@ -148,6 +148,19 @@ def test_nodes_go_when_it_begins_and_come_back_when_it_ends(tx: Tx, rules: Site)
     # the owner gets others in their place, as far as there are any
     run_pass(tx, rules, BEGINS + 1)
     assert len([node for node in nodes.every(tx) if node.vcluster_id is not None]) == 2
+    waiting, _ = requests.every(tx, states=["pending"])
+    seen = plans.look(tx, rules, BEGINS + 2)
+    why = explain.waits(
+        tx,
+        request_id=waiting.id,
+        scene=seen.scene,
+        snapshot=seen.site,
+        site=rules,
+        groups=None,
+        now=BEGINS + 2,
+    ).why
+    away = "4 of them are out of service: maintenance until 1970-01-01 08:20 UTC: power feed."
+    assert away in why.sentence
     assert "node-lost" not in set(tx.scalars(select(t.notices.c.kind)))
     carry_on(tx, rules, ENDS - 1)
     assert states(tx)[NodeState.QUARANTINED] == 4

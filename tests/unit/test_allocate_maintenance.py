@@ -17,6 +17,7 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import (
     PREEMPTIBLE,
     Allocation,
+    IncomingNodes,
     NodeKind,
     PendingRequest,
     SiteSnapshot,
@@ -64,6 +65,14 @@ def test_a_request_that_waits_says_which_maintenance_it_waits_for() -> None:
     found = explain(rack(leased(1, 2, 5000.0)), POLICY, NOW, 1)
     assert found.code == "maintenance"
     assert "maintenance of @r12 begins" in found.sentence
+
+
+def test_a_request_that_waits_for_something_else_is_told_of_the_maintenance_too() -> None:
+    """Nodes are on their way to it, which is why it waits; others that match are in the window."""
+    seen = rack(leased(1, 2, 5000.0), coming=[IncomingNodes(OTHER, 2)])
+    found = explain(seen, POLICY, NOW, 1)
+    assert found.code == "coming"
+    assert "Maintenance of @r12 begins, before its lease would end." in found.sentence
 
 
 def test_nodes_are_not_shown_as_free_while_their_window_is_on() -> None:

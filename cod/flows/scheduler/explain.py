@@ -36,7 +36,7 @@ from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import nodes, switches
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import node_counts, reservations, vclusters
+from cod.store.scheduler import maintenance, node_counts, reservations, vclusters
 from cod.store.scheduler.pass_rows import PassRows
 
 Groups = frozenset[int] | None
@@ -112,6 +112,8 @@ def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:
     if silent := node_counts.silent(tx, types):
         some = "1 of them is" if silent == 1 else f"{silent} of them are"
         yield f"{some} passed over: power control does not answer."
+    for why_away, out in maintenance.taken(tx, types).items():
+        yield f"{out} of them {'is' if out == 1 else 'are'} out of service: {why_away}."
     if why.portless and (switches_away := switches.away(tx)):
         yield f"Ports of switches that do not answer are passed over: {', '.join(switches_away)}."
 

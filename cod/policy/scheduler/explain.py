@@ -192,13 +192,21 @@ def explain(
         )
         for one in snapshot.requests
     } | {request_id: "it"}
-    ports = (
-        [] if code == "ports" else [f"{text}." for text in [portless(request, feasibility)] if text]
-    )
+    obstacles = {
+        "ports": portless(request, feasibility),
+        "maintenance": "" if code == "granted" else feasibility.maintained(request),
+    }
+    others = [
+        f"{text[:1].upper()}{text[1:]}."
+        for kind, text in obstacles.items()
+        if text and kind != code
+    ]
     return replace(
         parts,
         reason=sentence,
-        sentence=" ".join(dict.fromkeys([*_summary(parts, now), *ports, *held(holds, names, now)])),
+        sentence=" ".join(
+            dict.fromkeys([*_summary(parts, now), *others, *held(holds, names, now)])
+        ),
     )
 
 

@@ -130,6 +130,18 @@ def set_taken(tx: Tx, window_id: int, node_ids: Sequence[int]) -> None:
         )
 
 
+def taken(tx: Tx, type_ids: Collection[int]) -> dict[str, int]:
+    """Return how many nodes of those types windows have put out of service, by the reason."""
+    query = (
+        select(_n.reason, func.count())
+        .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
+        .where(_m.taken, _n.state == NodeState.QUARANTINED, _n.type_id.in_(list(type_ids)))
+        .group_by(_n.reason)
+        .order_by(_n.reason)
+    )
+    return {row[0]: row[1] for row in tx.execute(query)}
+
+
 def let_go(tx: Tx, node_id: int | None = None) -> None:
     """Note that windows bring the node (None: any) back no more: an administrator decides."""
     given_up = update(t.maintenance_nodes).where(_m.taken).values(taken=False)
