@@ -3,9 +3,12 @@ metrics."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import groupby
+from math import inf
 from typing import Any
 
 from sqlalchemy import Column, Select, and_, case, func, or_, select
@@ -241,12 +244,9 @@ def vcluster_query(
 
 def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     """Return vclusters for people from rows of `vcluster_query`."""
-    n = t.nodes.c
     found = [_VCLUSTER.read(row) for row in rows]
     ids = [one.id for one in found]
-    query = select(n.vcluster_id, n.state, func.count()).group_by(n.vcluster_id, n.state)
-    states = nested(rows_among(tx, query, n.vcluster_id, ids))
-    waits = _waits(tx, ids)
+    states, waits = _of_nodes(tx, ids)
     blocks = address_blocks.of_each(tx, ids)
     isolated = [one.id for one in found if one.isolated]
     nets = networks.of_each(tx, isolated) if isolated else {}
@@ -264,25 +264,30 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     ]
 
 
-def _waits(tx: Tx, vcluster_ids: Sequence[int]) -> dict[int, list[str]]:
-    """Return sentences for what is waited for, by vcluster."""
+def _of_nodes(
+    tx: Tx, vcluster_ids: Sequence[int]
+) -> tuple[dict[int, Counter[str]], dict[int, list[str]]]:
+    """Return how many nodes are in each state, and sentences for what is waited for, by
+    vcluster."""
     n = t.nodes.c
-    found: dict[int, list[str]] = {}
+    by = (n.vcluster_id, n.waits_for, n.state)
+    query = select(*by, func.count(), func.min(n.waits_since)).group_by(*by).order_by(*by)
+    states: dict[int, Counter[str]] = defaultdict(Counter)
+    waits: dict[int, list[str]] = defaultdict(list)
+    rows = rows_among(tx, query, n.vcluster_id, vcluster_ids)
+    for (vcluster_id, what), parts in groupby(rows, key=lambda row: row[:2]):
+        count, since = 0, inf
+        for _, _, state, nodes, waits_since in parts:
+            states[vcluster_id][state] += nodes
+            count, since = count + nodes, min(since, waits_since or 0.0)
+        if what:
+            at = f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC"
+            waiting = "1 node waits" if count == 1 else f"{count} nodes wait"
+            waits[vcluster_id].append(f"{waiting} for {what}, since {at}")
     for part in slices(vcluster_ids):
-        query = (
-            select(n.vcluster_id, n.waits_for, func.count(), func.min(n.waits_since))
-            .where(n.vcluster_id.in_(part), n.waits_for != "")
-            .group_by(n.vcluster_id, n.waits_for)
-            .order_by(n.waits_for)
-        )
-        for vcluster_id, what, count, since in tx.execute(query):
-            nodes = "1 node waits" if count == 1 else f"{count} nodes wait"
-            at = f"{datetime.fromtimestamp(since or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
-            found.setdefault(vcluster_id, []).append(f"{nodes} for {what}, since {at}")
         for vcluster_id, mounts in volumes.awaited_mounts(tx, part).items():
-            sentences = [f"{mount} waits for {server}" for mount, server in mounts]
-            found.setdefault(vcluster_id, []).extend(sentences)
-    return found
+            waits[vcluster_id] += [f"{mount} waits for {server}" for mount, server in mounts]
+    return states, waits
 
 
 def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> RequestView:

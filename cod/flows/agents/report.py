@@ -311,7 +311,15 @@ def _move_on(
         if site.switches:
             switch_ports.leave(tx, ready, now)
         return ready
-    return _settle(tx, nodes.change(tx, node, **columns), site, now, held=held)
+    node = nodes.change(tx, node, **columns)
+    if node.state == NodeState.NEW:
+        if held:
+            stories.include(tx, node.id)
+        node = _apply(tx, node, _REGISTERED, site, now)
+    if node.state == NodeState.REGISTERING and site.policy.auto_approve:
+        node = _apply(tx, node, _APPROVED, site, now)
+        burnins.ask_of_new(tx, node, site, now, "agent")
+    return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)
 
 
 def _is_free_at_once(node: Node, site: Site) -> bool:
@@ -323,14 +331,3 @@ def _is_free_at_once(node: Node, site: Site) -> bool:
 
 def _apply(tx: Tx, node: Node, step: Step, site: Site, now: float) -> Node:
     return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
-
-
-def _settle(tx: Tx, node: Node, site: Site, now: float, *, held: bool) -> Node:
-    if node.state == NodeState.NEW:
-        if held:
-            stories.include(tx, node.id)
-        node = _apply(tx, node, _REGISTERED, site, now)
-    if node.state == NodeState.REGISTERING and site.policy.auto_approve:
-        node = _apply(tx, node, _APPROVED, site, now)
-        burnins.ask_of_new(tx, node, site, now, "agent")
-    return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)

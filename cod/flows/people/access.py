@@ -27,7 +27,7 @@ from cod.model import (
 from cod.policy.people import audit, rights
 from cod.store import histories, lists
 from cod.store.engine import Tx, trial
-from cod.store.people import access, people
+from cod.store.people import access
 from cod.store.people import audit as audit_rows
 
 has_run = audit_rows.has_run
@@ -64,12 +64,11 @@ def _who(tx: Tx, found: ApiToken, address: str, now: float, rules: SignInRules) 
         if found.scope == "metrics":
             return Who(name, writes=False, measures=True, address=address)
         return Who(name, admin=True, writes=found.scope == "admin", address=address)
-    user = people.get(tx, found.user_id)
-    if user is None or not user.able or lapsed(user, rules, now):
+    known = access.able_user(tx, found.user_id)
+    if known is None or lapsed(known.user, rules, now):
         return None
     return rights.person(
-        user,
-        *people.standing(tx, user.id),
+        *known,
         name=name,
         address=address,
         writes=found.scope == "write",
@@ -102,12 +101,11 @@ def session(
     found = access.by_cookie(tx, cookie)
     if found is None or found.expires_at <= now or found.last_seen <= now - rules.idle:
         return None
-    user = people.get(tx, found.user_id)
-    if user is None or not user.able:
+    known = access.able_user(tx, found.user_id)
+    if known is None:
         return None
-    who = rights.person(user, *people.standing(tx, user.id), address=address)
-    who = replace(who, session=found.id)
-    return SignedIn(who, user, found, now - found.last_seen >= SEEN_EVERY)
+    who = replace(rights.person(*known, address=address), session=found.id)
+    return SignedIn(who, known.user, found, now - found.last_seen >= SEEN_EVERY)
 
 
 # ---------------------------------------------------------------- what they may, and have changed
@@ -146,9 +144,17 @@ class Change:
     idle: Callable[[Any], bool] | None = None
 
 
-def guarded(tx: Tx, *, flow: Callable[[Tx], T], who: Who, claims: Sequence[RequiredRight]) -> T:
-    """Return what `flow` returns, if `who` has every right in `claims`. Raises `Refused`."""
-    who = current(tx, who)
+def guarded(
+    tx: Tx,
+    *,
+    flow: Callable[[Tx], T],
+    who: Who,
+    claims: Sequence[RequiredRight],
+    fresh: bool = False,
+) -> T:
+    """Return what `flow` returns, if `who` has every right in `claims`. Raises `Refused`. `fresh`:
+    the roles of `who` were read for this question a moment ago."""
+    who = who if fresh else current(tx, who)
     for claim in claims:
         check(tx, who, claim)
     return flow(tx)
@@ -160,10 +166,10 @@ def current(tx: Tx, who: Who) -> Who:
     or deleted, also where another user has the id now."""
     if who.user_id is None:
         return who
-    user = people.get(tx, who.user_id)
-    if user is None or not user.able or who.joined not in (None, user.created_at):
+    known = access.able_user(tx, who.user_id)
+    if known is None or who.joined not in (None, known.user.created_at):
         raise Refused("forbidden", "this account is disabled, or no more")
-    now = rights.person(user, *people.standing(tx, user.id), only=who.only)
+    now = rights.person(*known, only=who.only)
     return replace(who, admin=now.admin, roles=now.roles, singles=now.singles)
 
 

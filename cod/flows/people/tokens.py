@@ -122,10 +122,10 @@ def of_password(
 ) -> str:
     """Return a token for a user who has just shown their password, as `make` wants it; its full
     name. Raises `Refused`."""
-    user = people.get(tx, user_id)
-    if user is None or not user.able:
+    known = access.able_user(tx, user_id)
+    if known is None:
         raise Refused("unauthorised", "name or password is wrong")
-    who = rights.person(user, *people.standing(tx, user_id), address=address)
+    who = rights.person(*known, address=address)
     people.change(tx, user_id, signed_in_at=now)
     made, group = make(tx, who=who, now=now, **wanted)
     details = {"scope": made.scope, "group": group}

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Select, Table, or_, select
+from sqlalchemy import Select, Table, bindparam, or_, select
 
-from cod.model import SITE, ApiToken, Owned, WebSession
+from cod.model import SITE, ApiToken, Owned, Role, SingleRight, User, WebSession
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.people import signins, tokens
+from cod.store.people import people, signins, tokens
 from cod.store.rows import theirs
+
+_p = t.group_permissions.c
+_ABLE_USER = (
+    people.ROWS.select.add_columns(_p.group_id, _p.role, _p.rights)
+    .outerjoin(t.group_permissions, _p.user_id == t.users.c.id)
+    .where(t.users.c.id == bindparam("user"), *people.ABLE)
+)
 
 
 def digest(secret: str) -> str:
@@ -31,6 +38,27 @@ def by_token(tx: Tx, digest: str, now: float) -> ApiToken | None:
 def by_cookie(tx: Tx, digest: str) -> WebSession | None:
     """Return the session whose cookie has that digest, whether it has expired or not."""
     return signins.SESSIONS.find(tx, t.web_sessions.c.digest == digest)
+
+
+class AbleUser(NamedTuple):
+    """A user who may do anything at all, with their roles and single rights by group id."""
+
+    user: User
+    roles: dict[int, Role]
+    singles: dict[int, frozenset[SingleRight]]
+
+
+def able_user(tx: Tx, user_id: int) -> AbleUser | None:
+    """Return that user; None where there is none who may do anything (`User.able`)."""
+    rows = tx.execute(_ABLE_USER, {"user": user_id}).all()
+    if not rows:
+        return None
+    of = [row[-3:] for row in rows if row[-3] is not None]
+    return AbleUser(
+        people.ROWS.read(rows[0]),
+        {group: Role(role) for group, role, _ in of},
+        {group: frozenset(map(SingleRight, rights.split())) for group, _, rights in of if rights},
+    )
 
 
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:

@@ -152,18 +152,10 @@ def admins(tx: Tx) -> int:
 # ---------------------------------------------------------------- members
 
 
-def standing(tx: Tx, user_id: int) -> tuple[dict[int, Role], dict[int, frozenset[SingleRight]]]:
-    """Return what the user is, and the single rights that the user has, by group id."""
-    rows = tx.execute(select(_p.group_id, _p.role, _p.rights).where(_p.user_id == user_id)).all()
-    return (
-        {row.group_id: Role(row.role) for row in rows},
-        {row.group_id: frozenset(_rights(row.rights)) for row in rows if row.rights},
-    )
-
-
 def roles(tx: Tx, user_id: int) -> dict[int, Role]:
     """Return what the user is, by group id."""
-    return standing(tx, user_id)[0]
+    rows = tx.execute(select(_p.group_id, _p.role).where(_p.user_id == user_id))
+    return {row.group_id: Role(row.role) for row in rows}
 
 
 def given_roles(tx: Tx, user_id: int) -> dict[str, tuple[Role, bool]]:
@@ -173,10 +165,6 @@ def given_roles(tx: Tx, user_id: int) -> dict[str, tuple[Role, bool]]:
     )
     rows = tx.execute(query.where(_p.user_id == user_id))
     return {name: (Role(role), given) for name, role, given in rows}
-
-
-def _rights(text: str) -> tuple[SingleRight, ...]:
-    return tuple(map(SingleRight, text.split()))
 
 
 def members(
@@ -199,7 +187,10 @@ def members(
         query = query.where(_p.user_id == user_id)
     if groups is not None:
         query = query.where(_p.group_id.in_(groups))
-    return [Member(*row[:4], Role(row[4]), _rights(row[5]), *row[6:]) for row in tx.execute(query)]
+    return [
+        Member(*row[:4], Role(row[4]), tuple(map(SingleRight, row[5].split())), *row[6:])
+        for row in tx.execute(query)
+    ]
 
 
 def owners(tx: Tx, group_id: int) -> int:

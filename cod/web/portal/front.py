@@ -159,7 +159,9 @@ class Portal:
             else calls.checked(page.query, pairs if asked.method == "GET" else {})
         )
         ask: Call[Any, Any, Any] = self._ask(asked, named(page.path, names), query=query)
-        read = partial(guarded, who=ask.who, claims=page.claims(ask))
+        # only a body can take its time after it was found out who asks
+        fresh = not asked.body
+        read = partial(guarded, who=ask.who, claims=page.claims(ask), fresh=fresh)
         value: Mapping[str, Any]
         # of the numbers alone nothing else of the page is read, and they are the same on each
         loads, of = (
