@@ -652,7 +652,7 @@ def test_an_address_rests_until_the_node_that_left_it_has_reported(tx: Tx, site:
     assert resting not in held
     check_world(tx)
 
-    transitions.settle(tx, _node(tx, node_id), now=7.0, actor="agent", policy=site.policy)
+    transitions.settle(tx, _node(tx, node_id), now=7.0, policy=site.policy)
     flows.resize(tx, flow_context(site, 8.0, OWNER), name="one", size=3)
     run_pass(tx, site, 9.0)
     assert resting in {row.address for row in _addresses(tx, one)}

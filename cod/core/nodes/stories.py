@@ -38,7 +38,7 @@ def by_agent(tx: Tx, node: Node, marks: str, site: Site, now: float) -> Node:
     installed = holding.installed_in(tx, node.id)
     if node.vcluster_id is not None and policy.is_mark_of(node.id, installed, marks):
         node = nodes.change(tx, node, disk=Disk.SYSTEM)
-    return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)
+    return transitions.settle(tx, node, now=now, policy=site.policy)
 
 
 def could_not_look(tx: Tx, node: Node, reason: str, now: float) -> None:

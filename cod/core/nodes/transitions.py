@@ -181,15 +181,9 @@ def wipe_for(node: Node, document: str, group: Group) -> str:
 
 
 def settle(
-    tx: Tx,
-    node: Node,
-    *,
-    now: float,
-    actor: str,
-    policy: Policy,
-    columns: Mapping[str, Any] | None = None,
+    tx: Tx, node: Node, *, now: float, policy: Policy, columns: Mapping[str, Any] | None = None
 ) -> Node:
-    """Settle a node whose agent has reported, once it has rested at the crossroads
+    """Settle a node whose agent has reported, once it has rested after its last failure
     (`lifecycle.settle`); any other stays as it is. So does one whose disks would be written, while
     the site is held. `columns` of the node, which it has already, are written with that."""
     step = _settling(tx, node, now, policy)
@@ -197,7 +191,7 @@ def settle(
         return nodes.change(tx, node, **columns) if columns else node
     if columns:
         step = replace(step, columns={**columns, **step.columns})
-    return apply(tx, node, step, now=now, actor=actor, policy=policy)
+    return apply(tx, node, step, now=now, actor="agent", policy=policy)
 
 
 def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:

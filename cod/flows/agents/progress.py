@@ -106,7 +106,7 @@ def done(
         return Result(None)
     if node.state == NodeState.BURNIN:
         moved = kept_disks.remark(tx, burnins.finish(tx, node, results, site, now), site, now)
-        settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
+        settled = transitions.settle(tx, moved, now=now, policy=site.policy)
         return Result(None, transitions.wakes(node, settled))
     # that an image came is the image server's to say: it checked what it received
     if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
@@ -131,7 +131,7 @@ def done(
     moved = kept_disks.remark(tx, moved, site, now)
     if namesakes and node.state == NodeState.PRIME:
         _tell_namesakes(tx, node, names.sentence(namesakes), now)
-    settled = transitions.settle(tx, moved, now=now, actor="agent", policy=site.policy)
+    settled = transitions.settle(tx, moved, now=now, policy=site.policy)
     return Result(None, transitions.wakes(node, settled))
 
 

@@ -302,9 +302,7 @@ def _move_on(
     if step is not None:
         return _apply(tx, nodes.change(tx, node, **columns), step, site, now)
     if node.state == NodeState.TRAMPOLINE:  # as of most reports: one statement writes all
-        return transitions.settle(
-            tx, node, now=now, actor="agent", policy=site.policy, columns=columns
-        )
+        return transitions.settle(tx, node, now=now, policy=site.policy, columns=columns)
     if node.state == NodeState.NEW and not held and _is_free_at_once(node, site):
         steps = replace(_REGISTERED, columns=columns), _APPROVED, lifecycle.IDLE
         ready = transitions.register(tx, node, steps, now=now, actor="agent", policy=site.policy)
@@ -319,7 +317,7 @@ def _move_on(
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, _APPROVED, site, now)
         burnins.ask_of_new(tx, node, site, now, "agent")
-    return transitions.settle(tx, node, now=now, actor="agent", policy=site.policy)
+    return transitions.settle(tx, node, now=now, policy=site.policy)
 
 
 def _is_free_at_once(node: Node, site: Site) -> bool:
