@@ -94,7 +94,7 @@ _NEAR = Prepared(
         select(literal("place"), literal(""), t.node_places.c.id).where(
             t.node_places.c.node_id == bindparam("node")
         ),
-        select(literal("hold"), t.marks.c.name, literal(0)).where(
+        select(literal("hold"), literal(""), literal(0)).where(
             t.marks.c.name == watermarks.HOLD
         ),
     )
