@@ -5,7 +5,7 @@ Like `flows.people.access` these wrap flows: they are handed them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -61,13 +61,11 @@ def unchanged(
     tx: Tx,
     *,
     flow: Callable[[Tx], T],
-    current: Callable[[Tx], str],
-    wanted: Collection[str],
+    holds: Callable[[Tx], bool],
     now: float,
 ) -> T:
-    """Return what `flow` returns, if `current` says one of the tags in `wanted`. Raises
-    `Changed`."""
+    """Return what `flow` returns, if the condition `holds` before it. Raises `Changed`."""
     watermarks.one_at_a_time(tx, "conditions", now)
-    if current(tx) not in wanted:
+    if not holds(tx):
         raise Changed
     return flow(tx)

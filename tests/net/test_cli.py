@@ -523,6 +523,10 @@ def test_the_local_commands(tmp_path: Path) -> None:
     assert "there is a token 'ci' already" in local("token", "create", "ci", code=1)
     assert local("token", "create", "ci", "--if-missing") == ""
     assert json.loads(local("token", "create", "ci", "--if-missing", "--json"))["token"] is None
+    away = ("--site", str(tmp_path / "gone.toml"), "--server", "http://127.0.0.1:1")
+    for words in (("list",), ("create", "x"), ("revoke", "x")):
+        said = CliRunner().invoke(cod, [*away, "token", *words]).stderr
+        assert "run this on the server (with --site FILE), or add --mine" in said
     listed = json.loads(local("token", "list", "--json"))
     assert [(t["name"], t["scope"]) for t in listed] == [("ci", "read")]
     assert token not in local("token", "list")

@@ -34,6 +34,7 @@ from cod.store.nodes import types
 from cod.store.people import groups, people
 from tests.contexts import flow_context
 from tests.net.apiserver import NOW, READER, Served, add_node, as_json, run, serving
+from tests.net.rawhttp import ask
 from tests.repeats import contents
 
 pytestmark = pytest.mark.slow
@@ -347,22 +348,58 @@ PUTS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+def raw(
+    there: Served,
+    method: str,
+    path: str,
+    body: Any,
+    headers: dict[str, str],
+    token: str | None = None,
+) -> tuple[int, dict[str, str], Any]:
+    """(status, headers, answer) by the local administrator or another."""
+    return ask(there, method, f"/api/v1{path}", json.dumps(body).encode(), token, headers)
+
+
+def put(there: Served, path: str, body: Any, **headers: str) -> tuple[int, dict[str, str], Any]:
+    return raw(there, "PUT", path, body, {n.replace("_", "-"): v for n, v in headers.items()})
+
+
+def member(there: Served, role: str) -> None:
+    """Make two groups, and ann, who has a token, a member of physics."""
+    for name in ("physics", "chemistry"):
+        there.local.post("/groups", {"name": name, "priority": 3})
+    there.local.call("PUT", "/groups/physics/members/ann", {"role": role})
+    who = Who("user:ann", user_id=there.tx(people.by_name, "ann").id)
+    there.tx(tokens.make, who=who, name="cli", token="cod_ann", now=NOW)
+
+
+def pool_of(there: Served, site: Site, group: str) -> None:
+    """Make the vcluster pool, with a template of its own."""
+    there.local.call("PUT", "/templates/pool", {"document": WEB.replace('"web"', '"pool"')})
+    asked = AskedVcluster(name="pool", size=1, template="pool", group=group)
+    there.tx(vclusters.create, flow_context(site, NOW), asked)
+
+
 def test_a_put_makes_a_thing_or_changes_it_and_a_second_one_writes_nothing(
     there: Served, site: Site
 ) -> None:
-    there.local.call("PUT", "/templates/pool", {"document": WEB.replace('"web"', '"pool"')})
-    asked = AskedVcluster(name="pool", size=1, template="pool", group="site")
-    there.tx(vclusters.create, flow_context(site, NOW), asked)
+    pool_of(there, site, "site")
     for path, fields, shown in PUTS:
         before = len(audit(there))
-        done = there.local.call("PUT", path, fields)
+        made = path not in ("/shares/physics", "/types/large")
+        status, headers, done = put(there, path, fields)
+        assert (status, headers.get("Location")) == (
+            (201, f"/api/v1{path}") if made else (200, None)
+        )
         assert done == there.local.get(path), path
         assert not shown or done[shown] == fields[shown]
         newest, *older = audit(there)
         assert len(older) == before, path
         assert "verysecret" not in json.dumps(newest)
         rows = there.tx(contents)
-        assert there.local.call("PUT", path, fields) == done
+        for same in (fields, {}):
+            status, headers, again = put(there, path, same)
+            assert (status, "Location" in headers, again) == (200, False, done), path
         kept = there.tx(contents)
         assert {name for name in kept if kept[name] != rows[name]} == set(), path
     assert {one["name"]: one["block"] for one in there.local.items("/nodes")}["n2"] == "rack1"
@@ -382,6 +419,64 @@ def test_a_put_makes_a_thing_or_changes_it_and_a_second_one_writes_nothing(
         "PUT", "/templates/physics/web", {"document": WEB.replace('name="web"', 'name="web" ')}
     )
     assert there.local.get("/templates/physics/web")["revision"] == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "missing"),
+    [
+        ("/groups/physics", 201, None),
+        ("/blocks/rack1", 201, None),
+        ("/types/large", 200, None),
+        ("/types/huge", 404, "name"),
+        ("/shares/site", 200, None),
+        ("/shares/physics", 404, "name"),
+        ("/templates/web", 422, "document"),
+        ("/volumes/data", 422, "size"),
+        ("/vclusters/pool/vcm", 422, "inside"),
+        ("/groups/site/members/ann", 422, "role"),
+        ("/nodes/n1/port", 422, "switch"),
+    ],
+)
+def test_a_put_without_fields_makes_what_has_a_default_for_each(
+    there: Served, site: Site, path: str, status: int, missing: str | None
+) -> None:
+    if "pool" in path:
+        pool_of(there, site, "site")
+    rows = there.tx(contents)
+    done, headers, answer = put(there, path, {})
+    assert (done, answer.get("field"), "Location" in headers) == (status, missing, status == 201)
+    if status == 201:
+        assert put(there, path, {})[::2] == (200, answer)
+        assert answer == there.local.get(path)
+    else:
+        assert there.tx(contents) == rows
+
+
+def test_a_put_may_be_bound_to_there_being_a_thing_or_none(there: Served) -> None:
+    before = there.tx(contents)
+    for path, fields in (
+        ("/groups/physics", {"priority": 5}),
+        ("/groups/site/members/ann", {"role": "member"}),
+    ):
+        for wanted in ("*", '"x"'):
+            status, _, answer = put(there, path, fields, If_Match=wanted)
+            assert (status, answer["code"]) == (412, "changed")
+        assert there.tx(contents) == before, "nothing was made"
+        for tries in range(2):
+            dry = put(there, f"{path}?dry_run=true", fields, If_None_Match="*")
+            assert dry[0] == (412 if tries else 200)
+            status, headers, answer = put(there, path, fields, If_None_Match="*")
+            assert (status, answer.get("code")) == ((412, "changed") if tries else (201, None))
+        _, tag = there.local.seen(path)
+        assert put(there, path, fields, If_None_Match=f'"x", W/{tag}')[0] == 412
+        assert put(there, path, fields, If_None_Match='"x"')[0] == 200
+        assert put(there, path, fields, If_Match="*")[0] == 200
+        assert put(there, path, fields, If_Match=f'"x", {tag}')[0] == 200
+        before = there.tx(contents)
+    patched = {"priority": 9}, {"If-None-Match": "*"}
+    assert raw(there, "PATCH", "/groups/physics", *patched)[0] == 412
+    assert raw(there, "POST", "/blocks", {"name": "b"}, {"If-None-Match": "*"})[0] == 412
+    assert there.tx(contents) == before
 
 
 @pytest.mark.parametrize(
@@ -426,27 +521,40 @@ def test_a_put_is_in_the_audit_of_the_things_group(there: Served) -> None:
 
 
 def test_a_put_tells_nobody_by_a_tag_what_is_there(there: Served) -> None:
-    for name in ("physics", "chemistry"):
-        there.local.post("/groups", {"name": name, "priority": 3})
-    there.local.call("PUT", "/groups/physics/members/ann", {"role": "owner"})
-    who = Who("user:ann", user_id=there.tx(people.by_name, "ann").id)
-    there.tx(tokens.make, who=who, name="cli", token="cod_ann", now=NOW)
-    for path in ("/groups/chemistry", "/groups/nowhere"):
-        with pytest.raises(ApiError) as error:
-            there.remote("cod_ann").call("PUT", path, {"priority": 1}, match='"x"')
-        assert error.value.status == 404, path
+    member(there, "owner")
+    for header in ("If-Match", "If-None-Match"):
+        for wanted in ('"x"', "*"):
+            first, second = (
+                raw(there, "PUT", path, {"priority": 1}, {header: wanted}, "cod_ann")
+                for path in ("/groups/chemistry", "/groups/biology")
+            )
+            assert first[0] == second[0] == (412 if header == "If-Match" else 403)
+            assert first[2]["detail"] == second[2]["detail"]
+
+
+def test_who_may_not_change_a_thing_is_told_so_before_all_else(there: Served, site: Site) -> None:
+    member(there, "viewer")
+    there.local.call("PUT", "/groups/physics", {"webhook": HOOK})
+    there.local.call("PUT", "/volumes/physics/data", {"size": 2**30, "fileserver": "nas"})
+    pool_of(there, site, "physics")
+    for path, fields, refused in (
+        ("/volumes/physics/data", {"fileserver": "other"}, (409, "fileserver")),
+        ("/vclusters/pool/vcm", {"plain": False}, (422, "inside")),
+        ("/groups/physics", {"webhook": HOOK}, (200, None)),
+        ("/groups/physics", {"webhook": HOOK + "r"}, (200, None)),
+    ):
+        asked = raw(there, "PUT", path, fields, {}, "cod_ann")
+        assert (asked[0], asked[2]["code"]) == (403, "forbidden"), path
+        status, _, answer = put(there, path, fields)
+        assert (status, answer.get("field")) == refused
 
 
 def test_a_put_wants_the_rights_of_what_it_stands_for(there: Served) -> None:
     for path, fields, _ in PUTS:
         with pytest.raises(ApiError, match="may only read"):
             there.remote(READER).call("PUT", path, fields)
-    for name in ("physics", "chemistry"):
-        there.local.post("/groups", {"name": name, "priority": 3})
-    there.local.call("PUT", "/groups/physics/members/ann", {"role": "owner"})
+    member(there, "owner")
     there.local.call("PUT", "/templates/chemistry/web", {"document": WEB})
-    who = Who("user:ann", user_id=there.tx(people.by_name, "ann").id)
-    there.tx(tokens.make, who=who, name="cli", token="cod_ann", now=NOW)
     ann = there.remote("cod_ann")
     assert ann.call("PUT", "/templates/physics/web", {"document": WEB})["revision"] == 1
     assert ann.call("PUT", "/groups/physics", {"email": "a@example.org"})["priority"] == 3

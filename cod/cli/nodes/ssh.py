@@ -19,9 +19,11 @@ from cod.cli.local_files import cache_folder, write_private
 from cod.cli.nodes.many import ChosenNodes, listed
 from cod.cli.show import client, node_word
 from cod.cli.terminal_text import printable
-from cod.client import Client, path
+from cod.client import ApiError, Client, path
+from cod.quantity import first_few
 
 TIMEOUT = "ConnectTimeout=20"  # by itself ssh waits for a silent host for minutes
+FEW = 5  # names that a hint has
 MISSING = 255  # exit code of ssh(1) where it cannot connect
 LONGEST = 65536  # bytes of a line of output; a longer one is printed in pieces
 _COMMAND = "cod.ssh.command"
@@ -133,15 +135,20 @@ def _node(api: Client, *words: str) -> Any:
     """Return the node in a cluster, or in whichever holds it. Raises `click.ClickException` and
     `ApiError`."""
     *cluster, label = words
-    if cluster:
-        members = api.get(path("vclusters", cluster[0]))["nodes"]
-        found = [each for each in members if label in (each["hostname"], each["name"])]
-    else:
-        found = []
+    members = api.get(path("vclusters", cluster[0]))["nodes"] if cluster else []
+    found = [each for each in members if label in (each["hostname"], each["name"])]
     if not found:
-        found = listed(api, ChosenNodes([label]), **({"vcluster": cluster[0]} if cluster else {}))
-    if len(found) != 1:
-        raise click.ClickException(f"{label!r} names {len(found)} nodes here: name one")
+        try:
+            only = {"vcluster": cluster[0]} if cluster else {}
+            found = listed(api, ChosenNodes([label]), **only)
+        except ApiError as error:
+            if error.field != "names":
+                raise
+    if len(found) > 1:
+        named = first_few([each["name"] for each in found], FEW)
+        raise click.ClickException(f"{label!r} names {len(found)} nodes: name one of {named}")
+    if not found:
+        raise click.ClickException(_missing(api, label, *cluster))
     node = found[0]
     if node["vcluster"] is None or node["address"] is None:
         raise click.ClickException(
@@ -150,6 +157,27 @@ def _node(api: Client, *words: str) -> Any:
             else f"{node['name']} has no address yet: {node_word(node['state'])}"
         )
     return node
+
+
+def _missing(api: Client, label: str, cluster: str = "") -> str:
+    """Return what to do where no node has the name: it is the cluster's, or a host name alone."""
+    sentence = f"no node {label!r} in {cluster}" if cluster else f"there is no node {label!r}"
+    try:
+        nodes = api.get(path("vclusters", cluster or label))["nodes"]
+    except ApiError:
+        return f"{sentence}: a host name stands behind its cluster, as in `cod ssh web n1`"
+    if not nodes:
+        return (
+            f"{cluster or label} has no nodes yet: `cod vcluster show {cluster or label}` says why"
+        )
+    names = first_few([each["hostname"] or each["name"] for each in nodes], FEW)
+    if cluster:
+        return f"{sentence}, which has {names}"
+    return (
+        f"{label} is a virtual cluster: name one of its nodes too ({names}), as in "
+        f"`cod ssh {label} {nodes[0]['hostname'] or nodes[0]['name']}`, or run a command on all: "
+        f"`cod ssh --all {label} -- COMMAND`"
+    )
 
 
 class _Hosts:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 
@@ -22,8 +24,9 @@ from cod.cli.show import (
     with_json,
     with_table,
 )
-from cod.client import path
+from cod.client import SITE_FILE, path
 
+T = TypeVar("T")
 mine_ = click.option(
     "--mine", is_flag=True, help="Your own tokens, over the API, in place of the site's."
 )
@@ -100,7 +103,7 @@ def create(
     from cod.flows.people import tokens
 
     made = f"cod_{secrets.token_urlsafe(32)}"
-    run(
+    _run(
         ctx,
         tokens.create,
         name,
@@ -134,6 +137,16 @@ def list_(ctx: click.Context, mine: bool) -> None:
     )
 
 
+def _run(ctx: click.Context, flow: Callable[..., T], *args: Any) -> T:
+    """Run a flow on the site's tokens. Raises `click.ClickException`, also away from the server."""
+    if not (file := Path(ctx.find_root().obj["site"] or SITE_FILE)).exists():
+        raise click.ClickException(
+            f"the site's tokens are in its database, and there is no {file} here: run this on the "
+            "server (with --site FILE), or add --mine for your own tokens"
+        )
+    return run(ctx, flow, *args)
+
+
 def _is_called(full: str, name: str, mine: bool) -> bool:
     """Return whether a token's full name, which is NAME@USER for a user's, means `name`."""
     return (full.rpartition("@")[0] if mine else full) == name
@@ -146,7 +159,7 @@ def _listed(ctx: click.Context, mine: bool) -> list[dict[str, Any]]:
 
     return [
         {"name": t.name, "scope": t.scope, "created_at": t.created_at, "expires_at": t.expires_at}
-        for t in run(ctx, tokens.every)
+        for t in _run(ctx, tokens.every)
     ]
 
 
@@ -165,5 +178,5 @@ def revoke(ctx: click.Context, name: str, mine: bool) -> None:
         return print_result({"name": name, "state": "revoked"}, f"{name}: revoked")
     from cod.flows.people import tokens
 
-    run(ctx, tokens.revoke, name, time.time(), local_user())
+    _run(ctx, tokens.revoke, name, time.time(), local_user())
     return print_result({"name": name, "state": "revoked"}, f"{name}: revoked")

@@ -1,6 +1,6 @@
-"""The frame of a change: the conditions that a request puts on it (`Idempotency-Key`, `If-Match`;
-RFC 9110), the thing that it is about (`Location`, its tag after the change, the document's links),
-and its row in the audit.
+"""The frame of a change: the conditions that a request puts on it (`Idempotency-Key`; `If-Match`
+and `If-None-Match`, RFC 9110), the thing that it is about (`Location`, its tag after the change,
+the document's links), and its row in the audit.
 
 A route that makes something says where (`Route.makes`); the others change what their own path
 names. A thing's tag is a digest of the reply that shows it: two replies with the same tag are equal
@@ -26,7 +26,7 @@ from cod.web.api.models import Query, ReplyOf
 from cod.web.api.resources import ROUTE_MAP, ROUTES
 from cod.web.api.routes import Call, Flow, Route, V, matched, named, unquoted_in
 from cod.web.http.errors import HttpProblem
-from cod.web.http.representations import encoded, tag
+from cod.web.http.representations import encoded, fits, tag
 from cod.web.http.request import unquoted
 
 
@@ -37,6 +37,7 @@ class Conditions:
     key       the client's, made nobody else's; None: it gave none
     question  digest of the whole request
     match     the tags in `If-Match`; None: there was none
+    unmatch   the header `If-None-Match`; None: there was none
     tells     its answer has the tag of what was changed
     dry_run   nothing is changed: the answer is a `DryRun`
     """
@@ -44,29 +45,41 @@ class Conditions:
     key: str | None = None
     question: str = ""
     match: frozenset[str] | None = None
+    unmatch: str | None = None
     tells: bool = False
     dry_run: bool = False
 
     def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
         """Return the route's flow under these conditions. Raises `HttpProblem` (412) where the
         thing has no tag."""
-        if route.changes and self.match is not None and self.match != {"*"}:
+        match = self.match
+        if match == frozenset("*") and not route.puts:
+            match = None  # the flow itself says where there is nothing
+        if route.changes and (match is not None or self.unmatch is not None):
             shown = resource_get(route)
             if shown is None or shown.shape is None:
                 raise HttpProblem(
-                    412, "changed", "what is changed here has no tag that If-Match could name"
+                    412,
+                    "changed",
+                    "what is changed here has no tag that If-Match or If-None-Match could name",
                 )
             seeing = asked_to_see(shown, ask)
             look: Flow = shown.call(seeing)
             if not _own_claims(route, ask):  # nobody has looked whether the one may see it
                 look = partial(guarded, flow=look, who=ask.who, claims=shown.claims(seeing))
-            flow = partial(
-                replies.unchanged,
-                flow=flow,
-                wanted=self.match,
-                now=ask.now,
-                current=lambda tx: tag(encoded(shown.shown(look(tx), ask.who))),
-            )
+
+            def holds(tx: Tx) -> bool:
+                try:
+                    body = encoded(shown.shown(look(tx), ask.who))
+                except Refused:
+                    if not route.puts:
+                        raise
+                    return match is None  # there is none yet, or none for the one who asks
+                if fits(self.unmatch, body):
+                    raise HttpProblem(412, "changed", "it is as If-None-Match has it: look at it")
+                return match is None or not match.isdisjoint(("*", tag(body)))
+
+            flow = partial(replies.unchanged, flow=flow, holds=holds, now=ask.now)
         if self.key is not None and keyed(route):
             flow = partial(
                 replies.once,
@@ -195,12 +208,13 @@ def place(
 class Answered(Generic[V]):
     """Outcome of a change: the flow's value; the reply made of it (None: `Route.work` makes one, or
     there is nothing to say), and its bytes; the entity tag of the thing that was changed, as it is
-    after the change ('': it has none)."""
+    after the change ('': it has none); the status."""
 
     value: V
     reply: BaseModel | None
     body: bytes
     tag: str
+    status: int
 
 
 def answered(route: Route, ask: Call, flow: Flow) -> Flow:
@@ -208,14 +222,26 @@ def answered(route: Route, ask: Call, flow: Flow) -> Flow:
     the change, because a later look might see somebody else's change."""
 
     def with_answer(tx: Tx) -> Any:
+        status = 201 if route.puts and _missing(tx, route, ask) else route.status
         done = flow(tx)
         value = done.value if isinstance(done, Result) else done
         reply = route.shown(value, ask.who)
         body = encoded(reply)
-        after = Answered(value, reply, body, _tag(tx, route, ask, reply, body))
+        after = Answered(value, reply, body, _tag(tx, route, ask, reply, body), status)
         return replace(done, value=after) if isinstance(done, Result) else after
 
     return with_answer
+
+
+def _missing(tx: Tx, route: Route, ask: Call) -> bool:
+    """Return whether what a PUT's path names is not there."""
+    shown = resource_get(route)
+    assert shown is not None
+    try:
+        shown.call(asked_to_see(shown, ask))(tx)
+    except Refused:
+        return True
+    return False
 
 
 def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) -> str:

@@ -145,6 +145,7 @@ class JsonBody(MemoryBody):
             return request.send_text(200, encoded(DryRunReply.of(value)))
         if isinstance(value, Repeated):
             return self._repeat(route, value)
+        status = value.status if isinstance(value, Answered) else route.status
         if isinstance(value, Answered) and value.tag:
             request.headers["ETag"] = value.tag
         if isinstance(value, Answered) and route.work is None:
@@ -153,11 +154,11 @@ class JsonBody(MemoryBody):
             value = value.value if isinstance(value, Answered) else value
             answer = await reply(context, route, ask, await self.after_commit(route, value))
             body = b""
-        self._locate(route, answer)
+        self._locate(route, status, answer)
         if answer is None:
             return request.send(204, b"")
         if route.method != "GET":
-            return request.send_text(route.status, body or encoded(answer), secret=route.secret)
+            return request.send_text(status, body or encoded(answer), secret=route.secret)
         if wants_csv(answer, ask.query, request.getHeader("accept") or ""):
             return request.send_tagged(answer.csv().encode(), CSV, route.secret)
         if wants_text(answer, ask.query):
@@ -168,9 +169,9 @@ class JsonBody(MemoryBody):
         """Return the value to show, from the flow's value."""
         return value
 
-    def _locate(self, route: Route, answer: Any) -> None:
+    def _locate(self, route: Route, status: int, answer: Any) -> None:
         """Set `Location` to the path of the thing that was made, or will be made."""
-        path = place(route, self.names, answer) if route.status in (201, 202) else ""
+        path = place(route, self.names, answer) if status in (201, 202) else ""
         if path:
             self.request.headers["Location"] = PREFIX + path
 
@@ -183,7 +184,7 @@ class JsonBody(MemoryBody):
                 "this was done when it was asked first; what it made was a secret, "
                 "which is shown once",
             )
-        self._locate(route, json.loads(before.body) if before.body else None)
+        self._locate(route, before.status, json.loads(before.body) if before.body else None)
         self.request.send_text(before.status, before.body.encode())
 
     # ------------------------------------------------ reading the question
@@ -208,6 +209,7 @@ class JsonBody(MemoryBody):
             own,
             hashlib.sha256(content).hexdigest(),
             None if match is None else tags(match),
+            request.getHeader("if-none-match"),
             tells=not dry_run,
             dry_run=dry_run,
         )

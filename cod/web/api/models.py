@@ -133,15 +133,17 @@ class Patch(Body):
 
     null_stays   so does what is null; else null is refused but for fields that `may_be_null`
     beside       fields that are no changes by themselves
+    may_be_empty it may name nothing to change
     """
 
     null_stays: ClassVar[bool] = False
     may_be_null: ClassVar[frozenset[str]] = frozenset()
     beside: ClassVar[frozenset[str]] = frozenset()
+    may_be_empty: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _something(self) -> Self:
-        if not self.model_fields_set - self.beside:
+        if not self.may_be_empty and not self.model_fields_set - self.beside:
             raise ValueError("names nothing to change")
         for name in () if self.null_stays else type(self).model_fields:
             if name in self.model_fields_set - self.may_be_null and getattr(self, name) is None:

@@ -120,20 +120,24 @@ def _success(route: Route) -> dict[str, Any]:
         headers = (
             {"ETag": "The tag of the thing as it is now, for `If-Match`"} if pattern(route) else {}
         )
-        headers |= {"Location": "Where the thing is"} if route.status in (201, 202) else {}
-        if headers:
-            success["headers"] = {
-                name: {"description": about, "schema": _TEXT} for name, about in headers.items()
-            }
-        if route.status in (201, 202) and (found := links(route, operation_id)):
-            success["links"] = found
-        return {str(route.status): success}
+        answers = {str(route.status): success | _headed(headers)}
+        made = headers | {"Location": "Where the thing is"}
+        for status in (201,) if route.puts else {201, 202} & {route.status}:
+            found = links(route, operation_id)
+            answers[str(status)] = success | _headed(made) | ({"links": found} if found else {})
+        return answers
     success["headers"] = {"ETag": {"description": "A digest of this answer", "schema": _TEXT}}
     return {str(route.status): success, "304": {"description": "As `If-None-Match` has it"}}
 
 
+def _headed(headers: dict[str, str]) -> dict[str, Any]:
+    """Return the headers of an answer, by what each says."""
+    named = {n: {"description": about, "schema": _TEXT} for n, about in headers.items()}
+    return {"headers": named} if named else {}
+
+
 def _headers(route: Route) -> list[dict[str, Any]]:
-    names = ["If-None-Match"] if route.method == "GET" else []
+    names = ["If-None-Match"] if route.method == "GET" or route.puts else []
     names += ["Idempotency-Key"] if keyed(route) else []
     names += ["If-Match"] if route.changes and resource_get(route) is not None else []
     return [_header(name, HEADERS[name], False) for name in names]

@@ -64,7 +64,7 @@ ERRORS = {
     "404": "No such thing, or the account may not see it",
     "405": "Method not allowed; `Allow` lists the allowed ones",
     "409": "Not possible in the present state",
-    "412": "The thing has changed: its tag is not in `If-Match`",
+    "412": "The thing has changed: its tag is not in `If-Match`, or is in `If-None-Match`",
     "413": "The body is too large, or a quota would be exceeded",
     "415": "Unsupported media type",
     "421": "The request is for another host",
@@ -83,7 +83,10 @@ HEADERS = {
     "If-Match": (
         "Tags from `ETag`, or '*': apply the change only if the thing still has one of them"
     ),
-    "If-None-Match": "Tags that the client has: 304 if the thing still has one of them",
+    "If-None-Match": (
+        "Tags that the client has, or '*' for any: 304 if the thing still has one of them; of a "
+        "change, 412"
+    ),
 }
 
 EXAMPLES: dict[str, dict[str, object]] = {

@@ -262,6 +262,7 @@ class Route(Generic[N, B, Q, V]):
                 compare before and after
     makes       the path of what it makes, with fields of its reply in braces; '': it changes what
                 its own path names
+    puts        a PUT that makes the thing that its path names where there is none: 201 then
     ends        the thing that its path names is no more when it is done, though its reply shows it
     idle        whether the flow's value says that nothing was changed: then the audit has no row
     action      its name in the audit, where `web.api.changes.action` does not find a good one
@@ -290,6 +291,7 @@ class Route(Generic[N, B, Q, V]):
     quiet: bool = False
     audit_view: Callable[[Call[N, B, Q]], Flow[BaseModel]] | None = None
     makes: str = ""
+    puts: bool = False
     ends: bool = False
     idle: Callable[[V], bool] | None = None
     action: str = ""

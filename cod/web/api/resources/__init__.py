@@ -42,7 +42,7 @@ from cod.web.api.resources import (
     vcms,
     volumes,
 )
-from cod.web.api.resources.documents import documents
+from cod.web.api.resources.documents import documents, put
 from cod.web.api.resources.jobs import burnins, captures, reinstalls
 from cod.web.api.resources.network import names, switches
 from cod.web.api.routes import Route, RouteMap
@@ -87,5 +87,6 @@ ROUTES: tuple[Route, ...] = (
     *burnins.BURNINS,
     *targets.TARGETS,
     *documents.DOCUMENTS,
+    *put.PUTS,
 )
 ROUTE_MAP = RouteMap(ROUTES)

@@ -388,6 +388,7 @@ MEMBERS = (
         ),
         reply=MemberReply,
         body=MemberSet,
+        puts=True,
     ),
     member_route(
         "DELETE /groups/{name}/members/{user}",

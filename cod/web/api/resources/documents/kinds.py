@@ -35,6 +35,24 @@ Things = dict[str, dict[str, Any]]
 MOST_NODES = 10_000  # of one block
 
 
+class GroupFields(GroupPatch):
+    """A group: a `PUT` without a field makes one with the defaults."""
+
+    may_be_empty = True
+
+
+class TypeFields(TypePatch):
+    """A node type, as its documents have it."""
+
+    may_be_empty = True
+
+
+class ShareFields(SharePatch):
+    """A group's share, as its documents have it."""
+
+    may_be_empty = True
+
+
 class MemberFields(Body):
     """A user's role in a group, single rights beside it, and shares among the group's users."""
 
@@ -64,9 +82,9 @@ class BlockFields(Body):
 
 
 class TemplateFields(Body):
-    """A template's XML."""
+    """A template's XML, which a new template needs."""
 
-    document: Annotated[str, Field(min_length=1, max_length=2**18)]
+    document: Annotated[str, Field(min_length=1, max_length=2**18)] = ""
 
 
 class VolumeFields(Body):
@@ -88,13 +106,15 @@ class PortFields(Body):
 class DocumentAct:
     """A question to a route of the API.
 
-    early  before those acts of other documents of its kind that are not
+    early    before those acts of other documents of its kind that are not
+    refusal  said in place of asking, to who has the rights that the route wants
     """
 
     operation: str
     names: Names
     body: dict[str, Any] | None = None
     early: bool = False
+    refusal: Refused | None = None
 
 
 @dataclass(frozen=True)
@@ -167,8 +187,6 @@ def _group(name: str, before: Values | None, changes: Values | None) -> list[Doc
 
 def _member(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     group, _, user = name.partition("/")
-    if not user:
-        raise Refused("invalid", "a member is named GROUP/USER, such as physics/ann", "name")
     names = NamedMember(group, user)
     if changes is None:
         return [DocumentAct("DELETE /groups/{name}/members/{user}", names)]
@@ -212,7 +230,7 @@ def _block(name: str, before: Values | None, changes: Values | None) -> list[Doc
 def _template(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     if changes is None:
         return [DocumentAct("DELETE /templates/{name}", Named(name))]
-    body = {"document": changes["document"], "group": name.rpartition("/")[0]}
+    body = {**changes, "group": name.rpartition("/")[0]}
     return [DocumentAct("POST /templates", Names(), body)]
 
 
@@ -229,13 +247,10 @@ def _volume(name: str, before: Values | None, changes: Values | None) -> list[Do
     if before is None:
         group = name.rpartition("/")[0] or SITE
         return [DocumentAct("POST /volumes", Names(), {"name": name, "group": group, **changes})]
-    if "fileserver" in changes:
-        raise Refused(
-            "conflict",
-            f"volume {name} is on file server {before['fileserver']}, and stays there",
-            "fileserver",
-        )
-    return [DocumentAct("PATCH /volumes/{name}", Named(name), {**changes})]
+    body = {field: value for field, value in changes.items() if field != "fileserver"}
+    moved = f"volume {name} is on file server {before['fileserver']}, and stays there"
+    refusal = Refused("conflict", moved, "fileserver") if body != changes else None
+    return [DocumentAct("PATCH /volumes/{name}", Named(name), body, refusal=refusal)]
 
 
 def _volumes(tx: Tx, ask: Call) -> Things:
@@ -261,14 +276,13 @@ def _vcm(name: str, before: Values | None, changes: Values | None) -> list[Docum
     if changes is None:
         return [DocumentAct("DELETE /vclusters/{name}/vcm", Named(name))]
     body = {**(before or {}), **changes}
-    if not body.get("inside") and not body.get("plain"):
-        raise Refused(
-            "conflict",
-            "the key of a VCM outside of its vcluster is shown once, to the person who enrols it: "
-            "enrol it by itself",
-            "inside",
-        )
-    return [DocumentAct("POST /vclusters/{name}/vcm", Named(name), body)]
+    certified = not body.get("inside") and not body.get("plain")
+    shown_once = (
+        "should be true, or `plain`: the key of a VCM outside of its vcluster is shown once, to the "
+        "person who enrols it by itself"
+    )
+    refusal = Refused("invalid", shown_once, "inside") if certified else None
+    return [DocumentAct("POST /vclusters/{name}/vcm", Named(name), body, refusal=refusal)]
 
 
 def _vcms(tx: Tx, ask: Call) -> Things:
@@ -288,8 +302,8 @@ KINDS = {
     for kind in (
         DocumentKind(
             "group",
-            GroupPatch,
-            lambda tx, ask: {each.name: _of(each, GroupPatch) for each in groups.every(tx)},
+            GroupFields,
+            lambda tx, ask: {each.name: _of(each, GroupFields) for each in groups.every(tx)},
             _group,
             secret=lambda field, value: field == "webhook" and bool(value),
             deletes=lambda name: name != SITE,
@@ -305,14 +319,16 @@ KINDS = {
         ),
         DocumentKind(
             "type",
-            TypePatch,
-            lambda tx, ask: {each.type.name: _of(each.type, TypePatch) for each in types.every(tx)},
+            TypeFields,
+            lambda tx, ask: {
+                each.type.name: _of(each.type, TypeFields) for each in types.every(tx)
+            },
             _type,
             deletes=lambda name: False,
         ),
         DocumentKind(
             "share",
-            SharePatch,
+            ShareFields,
             lambda tx, ask: shares.settings(tx),
             _share,
             deletes=lambda name: False,

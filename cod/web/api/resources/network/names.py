@@ -76,6 +76,7 @@ NAMES = (
         ),
         reply=NameReply,
         body=NameSet,
+        puts=True,
     ),
     label_route(
         f"DELETE {_PATH}",

@@ -1,0 +1,218 @@
+"""A document of one thing, the step that makes the thing so, and the routes that carry the step out:
+behind their own rights, so that no rule is written twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from cod.flows.people import access
+from cod.model import Refused
+from cod.pool import Tx
+from cod.web.api.models import Reply, faults_of
+from cod.web.api.resources import groups, hardware, people, shares, software, vcms, volumes
+from cod.web.api.resources.documents.kinds import KINDS, DocumentAct, DocumentKind, Things, Values
+from cod.web.api.resources.network import switches
+from cod.web.api.routes import Call, Flow, RouteMap
+from cod.web.http.errors import HttpProblem
+
+ACT_ROUTES = RouteMap(
+    (
+        *groups.GROUPS,
+        *people.MEMBERS,
+        *hardware.TYPES,
+        *shares.SHARES,
+        *hardware.BLOCKS,
+        *software.TEMPLATES,
+        *volumes.VOLUMES,
+        *switches.SWITCHES,
+        *vcms.VCMS,
+    )
+)
+
+
+class FieldChange(Reply):
+    """A field that differs, as documents have it. Secrets are digests."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class DocumentChange(Reply):
+    """Change of one thing; a deleted thing has no fields."""
+
+    kind: str
+    thing: str
+    action: Literal["create", "change", "delete"]
+    fields: list[FieldChange]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document that was checked. `place`: its number in the question; `prepared`: what the route
+    that makes the thing wants to have been read before."""
+
+    place: int
+    kind: DocumentKind
+    name: str
+    fields: Values
+    prepared: Any = None
+
+    def step(self, before: Values | None) -> Step | None:
+        """Return what makes the thing, which has the values `before` (None: it does not exist), as
+        the document says; None: it is so already."""
+        changes = {
+            field: value
+            for field, value in self.fields.items()
+            if before is None or before[field] != value
+        }
+        new = before is None
+        return Step(self.kind, self.name, before, changes, self) if new or changes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Step for one thing. `before`: None: it does not exist; `changes`: the fields that differ;
+    None: it is to be deleted."""
+
+    kind: DocumentKind
+    name: str
+    before: Values | None
+    changes: Values | None
+    document: Document | None = None
+
+    @property
+    def acts(self) -> list[DocumentAct]:
+        """Return the questions to routes that carry the step out, in their order."""
+        return self.kind.acts(self.name, self.before, self.changes)
+
+    @property
+    def shown(self) -> DocumentChange:
+        """Return the step as people see it."""
+        before, changes = self.before or {}, self.changes or {}
+        fields = [
+            FieldChange(
+                field=field,
+                before=self.kind.shown(field, before[field]) if field in before else None,
+                after=self.kind.shown(field, value),
+            )
+            for field, value in changes.items()
+        ]
+        return DocumentChange(
+            kind=self.kind.name,
+            thing=self.name,
+            action=(
+                "create" if self.before is None else "delete" if self.changes is None else "change"
+            ),
+            fields=fields,
+        )
+
+    @property
+    def content(self) -> tuple[Any, ...]:
+        """Return all that is to be done, and what it was seen to be before."""
+        before = self.before
+        if before is not None and self.changes is not None:
+            before = {field: before[field] for field in self.changes}
+        return self.kind.name, self.name, before, self.changes
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """Return what there is, as people see it, in place of each field that differs."""
+        before = self.before or {}
+        return {
+            field: self.kind.shown(field, before[field]) if field in before else None
+            for field in self.changes or {"name": None}
+        }
+
+    def fault(self, field: str) -> str:
+        """Return where in the question a fault of the step is."""
+        if self.document is None:
+            return f"{self.kind.name} {self.name}"
+        place = f"documents.{self.document.place}"
+        return f"{place}.{field}" if field in ("name", *self.kind.known) else place
+
+    def flow(self, ask: Call, act: DocumentAct, *, rights_only: bool = False) -> Flow[Any]:
+        """Return the flow of an act of the step, behind the rights that its route wants; nothing
+        but the rights, if so told. Raises ValidationError."""
+        method, path = act.operation.split(" ")
+        found, _, _ = ACT_ROUTES.find(method, path)
+        assert found is not None
+        nothing: Any = None
+        asked = replace(
+            ask,
+            names=act.names,
+            body=nothing if found.body is None else found.body.model_validate(act.body),
+            query=nothing,
+            prepared=self.document and self.document.prepared,
+        )
+
+        def flow(tx: Tx) -> Any:
+            if act.refusal is not None:
+                raise act.refusal
+            return None if rights_only else found.call(asked)(tx)
+
+        return partial(access.guarded, flow=flow, who=ask.who, claims=found.claims(asked))
+
+
+def read_document(place: int, values: Mapping[str, Any]) -> Document | dict[str, str]:
+    """Return the document, or what is wrong with its fields."""
+    given, faults = dict(values), dict[str, str]()
+    kind = KINDS.get(str(given.pop("kind", "")))
+    if kind is None:
+        return {"kind": f"should be {', '.join(KINDS)}"}
+    name = given.pop("name", None)
+    if not isinstance(name, str) or not 0 < len(name) <= 127 or not name.isprintable():
+        return {"name": "should be a text of at most 127 characters"}
+    if kind.name == "member" and not name.partition("/")[2]:
+        return {"name": "a member is named GROUP/USER, such as physics/ann"}
+    for field, value in list(given.items()):
+        if field not in kind.known:
+            faults[field] = f"is no field of a {kind.name}, which has {', '.join(kind.known)}"
+            del given[field]
+            continue
+        try:
+            given[field] = kind.read(field, value)
+        except ValueError as error:
+            faults[field] = str(error)
+            del given[field]
+    try:
+        model = kind.fields.model_validate(given)
+    except ValidationError as error:
+        return faults | faults_of(error)
+    if faults:
+        return faults
+    fields = _plain({field: getattr(model, field) for field in given})
+    prepared = None
+    if kind.name == "template" and fields:
+        try:
+            prepared = software.read_template(fields["document"])
+        except Refused as refused:
+            return {"document": refused.sentence}
+        if prepared.name != name.rpartition("/")[2]:
+            return {"name": f"the template in the document is called {prepared.name!r}"}
+    return Document(place, kind, name, fields, prepared)
+
+
+def _plain(values: Values) -> dict[str, Any]:
+    """Return values as JSON has them; lists, which are sets in all kinds, in order."""
+    return {
+        field: sorted(map(str, value)) if isinstance(value, list | tuple) else value
+        for field, value in values.items()
+    }
+
+
+def refuse(faults: Mapping[str, str]) -> None:
+    """Raise `HttpProblem` with the faults of fields, if there are any."""
+    if faults:
+        first = next(iter(faults))
+        raise HttpProblem(422, "invalid", faults[first], first, dict(faults))
+
+
+def things_of(tx: Tx, ask: Call, kind: DocumentKind) -> Things:
+    """Return the fields of all things of the kind as JSON has them, by name."""
+    return {name: _plain(fields) for name, fields in kind.things(tx, ask).items()}
