@@ -21,14 +21,13 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks, vclusters
-from tests.attack import test_flood as flooding
-from tests.attack import test_identity as identity
-from tests.attack.test_full_disk import ServingOnSmallDisk, fill_and_free
+from tests.attack import forgeries, request_flood
+from tests.attack.small_disk import ServingOnSmallDisk, fill_and_free
 from tests.conftest import SUBNET, in_memory
-from tests.net.test_service import founded
+from tests.net.server_process import founded
 from tests.store.agentlab import Lab
 from tests.store.manager_world import furnish, members, planned
-from tests.store.test_blame import Hall, revise, wanted
+from tests.store.spoilt_machines import Hall, revise, wanted
 
 SITE = Site(name="test", domain="cod.test", subnets=(SUBNET,), policy=Policy(auto_approve=True))
 TRIES = 10
@@ -86,9 +85,10 @@ def answered_elsewhere() -> int:
     """Return how many of ten DISCOVERs in a node's name are answered at another port than its
     own."""
     with site_lab() as lab:
-        identity.settled(lab)
+        forgeries.settled(lab)
         asked = [
-            identity.send(lab, "DISCOVER", 20 + turn, **identity.ELSEWHERE) for turn in range(TRIES)
+            forgeries.send(lab, "DISCOVER", 20 + turn, **forgeries.ELSEWHERE)
+            for turn in range(TRIES)
         ]
         return TRIES - asked.count(None)
 
@@ -97,8 +97,8 @@ def quicker() -> int:
     """Return how many of ten hosts that are quicker than a booting node are given its secret, where
     its BMC hands it a nonce."""
     with site_lab() as lab:
-        identity.booting(lab, nonce=True)
-        return identity.race(lab)
+        forgeries.booting(lab, nonce=True)
+        return forgeries.race(lab)
 
 
 def free_without_evidence(*, auto_approve: bool) -> int:
@@ -119,11 +119,11 @@ def free_without_evidence(*, auto_approve: bool) -> int:
 def disturbed() -> int:
     """Return how many nodes are moved by 34 forged DISCOVERs a second: free, in wipe, in prime."""
     moved = 0
-    for state in identity.STATES:
+    for state in forgeries.STATES:
         with site_lab() as lab:
-            identity.at_work(lab, state)
+            forgeries.at_work(lab, state)
             before = lab.node(1)
-            identity.forge(lab)
+            forgeries.forge(lab)
             moved += lab.node(1) != before
     return moved
 
@@ -131,13 +131,13 @@ def disturbed() -> int:
 def declined() -> int:
     """Return how many addresses an active node loses to a forged DHCPDECLINE, or gains."""
     with site_lab() as lab:
-        return len(identity.decline(lab))
+        return len(forgeries.decline(lab))
 
 
 def ports_taken() -> int:
     """Return how many ports of others a node takes that reports them by LLDP."""
     with site_lab() as lab:
-        return sum(node == lab.node(2).id for node in identity.lie(lab).values()) - 1
+        return sum(node == lab.node(2).id for node in forgeries.lie(lab).values()) - 1
 
 
 # ---------------------------------------------------------------- the flood
@@ -164,10 +164,10 @@ def flooded(attempts: int) -> Flooded:
         furnish(tx, 3)
         for name in ("physics", "chemistry"):
             groups.ensure(tx, name, 0.0)
-        flooding.flood(tx, site, attempts)
+        request_flood.flood(tx, site, attempts)
         found = Flooded(sum(bool(address_blocks.of(tx, one.id)) for one in vclusters.every(tx)))
         with _counted(tx, found):
-            theirs = flooding.create(tx, site, "theirs", "chemistry", 1)
+            theirs = request_flood.create(tx, site, "theirs", "chemistry", 1)
         while not members(tx, theirs):
             found.passes += 1
             assert found.passes <= 10
@@ -205,12 +205,12 @@ def _counted(tx: Tx, found: Flooded) -> Iterator[None]:
 
 def statements_ratio() -> float:
     """Return by how much more SQL another group's request costs after the flood."""
-    return flooded(flooding.ATTEMPTS).statements / flooded(0).statements
+    return flooded(request_flood.ATTEMPTS).statements / flooded(0).statements
 
 
 def later() -> float:
     """Return how many seconds of processor time another group's request costs more."""
-    return flooded(flooding.ATTEMPTS).seconds - flooded(0).seconds
+    return flooded(request_flood.ATTEMPTS).seconds - flooded(0).seconds
 
 
 # ---------------------------------------------------------------- the full disk
@@ -223,7 +223,7 @@ def ended_by_a_full_disk() -> int:
 
 
 FULL_DISK = "full disk"
-FLOOD = f"flood: {flooding.ATTEMPTS:,} requests"
+FLOOD = f"flood: {request_flood.ATTEMPTS:,} requests"
 CASES = (
     Case(
         "spoiler: one wrong template",
@@ -309,7 +309,7 @@ CASES = (
         "waiting virtual clusters that hold addresses",
         "503 (all addresses)",
         0,
-        lambda: flooded(flooding.ATTEMPTS).holding,
+        lambda: flooded(request_flood.ATTEMPTS).holding,
         ("tests/attack/test_flood.py", "tests/store/test_rations.py"),
     ),
     Case(
@@ -317,7 +317,7 @@ CASES = (
         "passes until another group's request is granted",
         "never (no address)",
         1,
-        lambda: flooded(flooding.ATTEMPTS).passes,
+        lambda: flooded(request_flood.ATTEMPTS).passes,
         ("tests/attack/test_flood.py",),
     ),
     Case(

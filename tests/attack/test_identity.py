@@ -3,31 +3,25 @@ with a clock that is moved by hand: the forger, the decliner, the impostor, the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import select, update
 
-from cod.core.nodes import boot_evidence, boot_nonces, node_places
-from cod.flows.agents import report
+from cod.core.nodes import boot_evidence, node_places
 from cod.flows.agents import sessions as agents
 from cod.flows.boot import dhcp, script
-from cod.flows.nodes.nodes import approve, moved, places_of, power, restore
+from cod.flows.nodes.nodes import moved, places_of, power, restore
 from cod.flows.nodes.power import PowerTask, succeeded
 from cod.flows.nodes.switches import switch_of
 from cod.model import (
-    Account,
-    DhcpAnswer,
     DhcpQuery,
     NodePlace,
-    Peer,
     PowerAction,
     Refused,
     Site,
     Switch,
-    dotted,
 )
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeState
@@ -35,11 +29,29 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, nodes
 from cod.store.nodes import power as power_rows
+from tests.attack.forgeries import (
+    ELSEWHERE,
+    HOME,
+    NONCE,
+    STATES,
+    TRIES,
+    addresses,
+    at_work,
+    booting,
+    bound,
+    careful,
+    decline,
+    forge,
+    in_use,
+    is_given_secret,
+    lie,
+    race,
+    reports,
+    send,
+    settled,
+)
 from tests.contexts import flow_context
-from tests.store.agentlab import TEMPLATE, Lab, hardware, mac
-
-READY = '<ready port="80"/></template>'
-STATES = ["inactive", "wipe", "prime"]
+from tests.store.agentlab import Lab, mac
 
 
 @pytest.fixture
@@ -47,36 +59,11 @@ def lab(tx: Tx, site: Site) -> Lab:
     return Lab(tx, site)
 
 
-def send(lab: Lab, kind: str, xid: int = 1, stage: str = "ipxe", **more: Any) -> DhcpAnswer | None:
-    """Send one DHCP message with the MAC of node 1."""
-    query = replace(DhcpQuery(kind, mac(1), xid, "lab", stage), **more)
-    [answer] = dhcp.answer(lab.tx, [query], lab.site, Newcomers(), lab.now)
-    return answer
-
-
-def at_work(lab: Lab, state: str) -> None:
-    """Node 1 in that state, with its agent connected."""
-    lab.machine(1, "trampoline", disk="dirty" if state == "wipe" else "clean")
-    lab.boots(1)
-    if state == "prime":
-        lab.assign(1, lab.vcluster(lab.template()))
-    assert lab.node(1).state == state
-
-
 def kinds(lab: Lab) -> list[str]:
     return [row["kind"] for row in conflicts.every(lab.tx)]
 
 
 # ---------------------------------------------------------------- the forger
-
-
-def forge(lab: Lab) -> None:
-    """Send 34 DISCOVERs a second in node 1's name, half a minute long; its agent is heard."""
-    for second in range(30):
-        lab.now += 1
-        agents.held(lab.tx, "a", lab.now)
-        for turn in range(34):
-            send(lab, "DISCOVER", xid=100 + 34 * second + turn)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -143,33 +130,6 @@ def test_an_agent_that_is_heard_keeps_its_address(lab: Lab) -> None:
 
 
 # ---------------------------------------------------------------- the decliner
-
-
-def in_use(lab: Lab, state: str) -> str:
-    """Node 1 of a vcluster whose readiness check is a port, in that state; returns its address."""
-    lab.machine(1, "trampoline")
-    peer = lab.boots(1)
-    document = TEMPLATE.replace("{more}", "").replace("</template>", READY)
-    vcluster = lab.vcluster(lab.template(document=document))
-    lab.assign(1, vcluster)
-    agents.lost(lab.tx, peer, lab.site, lab.now)
-    lab.tx.execute(update(t.nodes).values(state=state, boot_served_at=lab.now))
-    return dotted(bindings.reserve(lab.tx, lab.node(1), mac(1), vcluster, "n1", lab.now))
-
-
-def addresses(lab: Lab) -> set[str]:
-    rows = bindings.of_node(lab.tx, lab.node(1).id)
-    return {dotted(row.address) for row in rows if row.kind == "vcluster"}
-
-
-def decline(lab: Lab) -> set[str]:
-    """Decline the address of an active node, right after its acknowledgement; return those
-    addresses that are not its own any more."""
-    own = in_use(lab, "active")
-    send(lab, "REQUEST", 7, "os", requested=own)
-    for _ in range(3):
-        send(lab, "DECLINE", 7, "os", requested=own)
-    return {own} ^ addresses(lab)
 
 
 def test_a_declined_address_of_an_active_node_is_a_conflict_and_stays(lab: Lab) -> None:
@@ -263,42 +223,6 @@ def test_a_button_pressed_counts_when_the_agent_connects(lab: Lab) -> None:
 
 # ---------------------------------------------------------------- the impostor
 
-NONCE = "ab" * 16
-TRIES = 10
-
-
-def booting(lab: Lab, *, nonce: bool) -> None:
-    """COD has just cycled node 1, and handed its BMC a nonce, where it does that."""
-    rack = Account("rack", "admin", "/nowhere", boot_nonce=nonce)
-    lab.site = replace(lab.site, accounts=(rack,))
-    lab.machine(1, "trampoline", power_account="rack", subnet="lab")
-    if nonce:
-        boot_nonces.order(lab.tx, lab.node(1), NONCE, lab.now)
-
-
-def bound(lab: Lab, xid: int, stage: str) -> str:
-    """Return the address that DHCP binds to whoever asks with node 1's MAC."""
-    arch = 16 if stage == "httpclient" else None
-    offer = send(lab, "DISCOVER", xid, stage, arch=arch)
-    assert offer is not None
-    assert send(lab, "REQUEST", xid, stage, arch=arch, requested=offer.yiaddr) is not None
-    return offer.yiaddr
-
-
-def is_given_secret(lab: Lab, address: str, name: str) -> bool:
-    key = bytes(32)
-    try:
-        script.mint(lab.tx, mac(1), address, name, key, key, key, lab.site, lab.now)
-    except Refused:
-        return False
-    return True
-
-
-def race(lab: Lab) -> int:
-    """Return how often a host with node 1's MAC that asks before the node is given a secret."""
-    addresses = [bound(lab, 20 + turn, "ipxe") for turn in range(TRIES)]
-    return sum(is_given_secret(lab, each, f"t{n}") for n, each in enumerate(addresses))
-
 
 @pytest.mark.parametrize(("nonce", "given"), [(False, TRIES), (True, 0)])
 def test_a_host_that_is_quicker_than_a_node_lacks_its_nonce(
@@ -319,11 +243,6 @@ def test_the_node_s_loader_has_the_address_that_its_firmware_brought_the_nonce_f
     assert bound(lab, 8, "ipxe") == address
     assert script.script(lab.tx, mac(1), address, lab.site, lab.now).action == "trampoline"
     assert is_given_secret(lab, address, "own")
-
-
-def careful(lab: Lab) -> None:
-    """The site approves no machine by itself, as a site with tenants does not."""
-    lab.site = replace(lab.site, policy=replace(lab.site.policy, auto_approve=False))
 
 
 def told(lab: Lab) -> list[str]:
@@ -451,18 +370,6 @@ def _action(lab: Lab) -> PowerAction:
 
 # ---------------------------------------------------------------- elsewhere on the network
 
-HOME: dict[str, Any] = {"giaddr": "10.77.0.2", "circuit": "0004", "remote": "aa01"}
-ELSEWHERE: dict[str, Any] = HOME | {"circuit": "0009"}
-
-
-def settled(lab: Lab) -> None:
-    """Node 1, approved at a switch port that option 82 tells; it is off now."""
-    careful(lab)
-    lab.machine(1, "registering", subnet="lab")
-    send(lab, "DISCOVER", stage="trampoline", **HOME)
-    approve(lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
-    lab.tx.execute(update(t.nodes).values(state="off"))
-
 
 @pytest.mark.parametrize(
     "change", [{"circuit": "0009"}, {"remote": "bb02"}, {"circuit": None, "remote": None}]
@@ -573,18 +480,7 @@ def test_forged_places_are_few_and_leave_the_approved_alone(lab: Lab) -> None:
 # ---------------------------------------------------------------- the liar about ports
 
 
-def lie(lab: Lab) -> dict[str, int]:
-    """Have node 2 report node 1's port; return which port is which node's then."""
-    lab.site = replace(lab.site, switches=(Switch("leaf", "ovs", "unix:/x"),))
-    for number, port in ((1, "p1"), (2, "p2")):
-        lab.machine(number, "trampoline")
-        _reports(lab, lab.open(number), port)
-    lab.tx.execute(update(t.nodes).values(state="trampoline"))
-    _reports(lab, lab.again(2), "p1")
-    return {row.port: row.node_id for row in lab.tx.execute(select(t.switch_ports)).all()}
-
-
-def test_a_node_that_reports_another_port_waits_and_takes_none(lab: Lab) -> None:
+def test_a_node_thatreports_another_port_waits_and_takes_none(lab: Lab) -> None:
     assert lie(lab) == {"p1": lab.node(1).id, "p2": lab.node(2).id}
     assert (lab.node(1).state, lab.node(2).state) == ("trampoline", "quarantined")
     assert "on port leaf p1, and was on leaf p2" in lab.node(2).reason
@@ -593,9 +489,9 @@ def test_a_node_that_reports_another_port_waits_and_takes_none(lab: Lab) -> None
 def test_a_second_port_by_lldp_is_one_of_its_places_once_it_is_approved(lab: Lab) -> None:
     lab.site = replace(lab.site, switches=(Switch("leaf", "ovs", "unix:/x"),))
     lab.machine(1, "trampoline")
-    _reports(lab, lab.open(1), "p1")
+    reports(lab, lab.open(1), "p1")
     lab.tx.execute(update(t.nodes).values(state="trampoline"))
-    _reports(lab, lab.again(1), "p2")
+    reports(lab, lab.again(1), "p2")
     assert lab.node(1).state == "quarantined"
     [place] = heard_at(lab)
     assert place.port == "leaf p2"
@@ -603,10 +499,10 @@ def test_a_second_port_by_lldp_is_one_of_its_places_once_it_is_approved(lab: Lab
     restore(lab.tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
     for port in ("p2", "p1", "p2"):
         lab.tx.execute(update(t.nodes).values(state="trampoline"))
-        _reports(lab, lab.again(1), port)
+        reports(lab, lab.again(1), port)
         assert lab.node(1).state == "wipe"
     lab.tx.execute(update(t.nodes).values(state="trampoline"))
-    _reports(lab, lab.again(1), "p3")
+    reports(lab, lab.again(1), "p3")
     assert lab.node(1).state == "quarantined"
 
 
@@ -616,7 +512,7 @@ def test_its_own_place_stays_one_when_its_port_is_learned(lab: Lab) -> None:
     also(lab, heard_at(lab)[0].id)
     lab.site = replace(lab.site, switches=(Switch("leaf", "ovs", "unix:/x"),))
     assert send(lab, "DISCOVER", 30, **HOME) is not None
-    _reports(lab, lab.open(1, power="on"), "p1")
+    reports(lab, lab.open(1, power="on"), "p1")
     places = [(each.circuit, each.port) for each in places_of(lab.tx, name="node1")]
     assert places == [("0009", None), ("0004", "leaf p1")]
 
@@ -643,10 +539,10 @@ def test_a_port_by_the_switchs_table_counts_as_by_lldp_and_outweighs_it(
 ) -> None:
     lab.site = replace(lab.site, switches=(TABLE,))
     lab.machine(1, "trampoline", disk="dirty")
-    _reports(lab, lab.open(1), "", [("leaf 1", "leaf p1")])
+    reports(lab, lab.open(1), "", [("leaf 1", "leaf p1")])
     assert (lab.node(1).home_port, lab.node(1).state) == ("leaf p1", "wipe")
     lab.tx.execute(update(t.nodes).values(state="trampoline"))
-    _reports(lab, lab.again(1), lldp, heard_on)
+    reports(lab, lab.again(1), lldp, heard_on)
     assert (lab.node(1).home_port, lab.node(1).state) == ("leaf p1", state)
     if state == "quarantined":
         reason = "on port leaf p2, and was on leaf p1 before (the switch's table of MAC addresses)"
@@ -658,15 +554,15 @@ def test_a_site_that_follows_moves_follows_the_switchs_table(lab: Lab) -> None:
     policy = replace(lab.site.policy, moves="follow")
     lab.site = replace(lab.site, switches=(TABLE,), policy=policy)
     lab.machine(1, "trampoline", disk="dirty")
-    _reports(lab, lab.open(1), "p1")
-    _reports(lab, lab.again(1), "p1", [("leaf p2",)])
+    reports(lab, lab.open(1), "p1")
+    reports(lab, lab.again(1), "p1", [("leaf p2",)])
     assert (lab.node(1).home_port, lab.node(1).state) == ("leaf p2", "wipe")
 
 
 def test_a_remembered_port_that_cannot_be_the_drivers_name_is_not_compared(lab: Lab) -> None:
     lab.site = replace(lab.site, switches=(TABLE,))
     lab.machine(1, "trampoline", disk="dirty", home_at=1.0, home_port="leaf 44:4c:a8:00:00:01")
-    _reports(lab, lab.open(1), "44:4c:a8:00:00:01", [("leaf p1",)])
+    reports(lab, lab.open(1), "44:4c:a8:00:00:01", [("leaf p1",)])
     assert lab.node(1).state == "wipe"
 
 
@@ -677,9 +573,3 @@ def test_switches_are_asked_of_nodes_that_have_just_booted(lab: Lab) -> None:
     lab.machine(4, "inactive", home_port="leaf p4")
     asked = [switch_of(lab.tx, mac(number)) for number in range(1, 6)]
     assert asked == ["leaf", "", None, None, None]
-
-
-def _reports(lab: Lab, peer: Peer, port: str, heard_on: Sequence[tuple[str, ...]] = ()) -> None:
-    told = f'boot="no"><neighbour switch="leaf" port="{port}"/></nic>'
-    document = hardware(peer.mac).replace('boot="no"/>', told) if port else hardware(peer.mac)
-    report.report(lab.tx, peer, document, lab.site, lab.now, heard_on=heard_on)

@@ -465,7 +465,7 @@ def test_a_put_may_be_bound_to_there_being_a_thing_or_none(there: Served) -> Non
         for tries in range(2):
             dry = put(there, f"{path}?dry_run=true", fields, If_None_Match="*")
             assert dry[0] == (412 if tries else 200)
-            status, headers, answer = put(there, path, fields, If_None_Match="*")
+            status, _, answer = put(there, path, fields, If_None_Match="*")
             assert (status, answer.get("code")) == ((412, "changed") if tries else (201, None))
         _, tag = there.local.seen(path)
         assert put(there, path, fields, If_None_Match=f'"x", W/{tag}')[0] == 412

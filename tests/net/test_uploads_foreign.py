@@ -21,7 +21,7 @@ from tusclient.storage.filestorage import FileStorage
 from cod.client.uploads import Sender
 from cod.flows.images import images
 from tests.net.apiserver import ADMIN, Served
-from tests.net.test_service import Serving
+from tests.net.server_process import Serving
 
 pytestmark = pytest.mark.slow  # its client is a tenth of all imports
 DATA = hashlib.shake_256(b"foreign").digest(1_234_567)

@@ -4,16 +4,13 @@ a part of the site that is down takes none."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
-from cod import states as lives
 from cod.core import snapshot as snapshots
 from cod.core.networks import switch_ports
 from cod.core.nodes import transitions
-from cod.flows.agents import progress
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.nodes import power as power_flows
 from cod.flows.nodes import switches as switch_flows
@@ -22,8 +19,8 @@ from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.volumes import exports
 from cod.flows.volumes import volumes as volume_flows
-from cod.model import AskedVcluster, AskedVolume, Energy, FileServer, Peer, Site, Switch, Vcluster
-from cod.states import POWER_CONTROL, Disk, NodeEvent, NodeState, Step
+from cod.model import AskedVolume, Energy, FileServer, Site, Switch, Vcluster
+from cod.states import POWER_CONTROL, Disk, NodeEvent, Step
 from cod.store import tables, views
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, power, switches
@@ -34,80 +31,15 @@ from cod.store.scheduler import node_picks, requests
 from tests.contexts import flow_context
 from tests.store.agentlab import Lab
 from tests.store.manager_world import run_pass
+from tests.store.spoilt_machines import DOCUMENT, MACHINES, Hall, revise, wanted
 
-MACHINES = 8
 LEAF = Switch("leaf", "ovs", "unix:/none", provisioning_vlan=10)
-DOCUMENT = '<template><image target="disk" name="image"/></template>'
-
-
-class Hall:
-    """Machines that do all that COD wants of them, but for what a template spoils: `spoils` says
-    where."""
-
-    def __init__(self, lab: Lab, machines: int = MACHINES) -> None:
-        self.lab, self.peers = lab, dict[int, Peer]()
-        self.spoils, self.cause = "boot", ""
-        for number in range(1, machines + 1):
-            lab.machine(number, "trampoline")
-            self.boots(number)
-
-    def boots(self, number: int) -> None:
-        self.peers[number] = self.lab.boots(number)
-
-    def turn(self, seconds: float) -> None:
-        """The manager's pass, then all that machines do, then time."""
-        run_pass(self.lab.tx, self.lab.site, self.lab.now)
-        for number in self.peers:
-            self._act(number)
-        self.lab.tick(seconds)
-
-    def _act(self, number: int) -> None:
-        node = self.lab.node(number)
-        if node.state == NodeState.TRAMPOLINE and node.power_wanted == "cycle":
-            self.boots(number)
-        elif node.state == NodeState.WIPE:
-            self.lab.done(self.peers[number], self.lab.order(number).id)
-        elif node.state == NodeState.PRIME and self.spoils == "prime":
-            order = f"{node.id}.{node.generation}"
-            args = (self.lab.site, self.lab.now, self.cause)
-            progress.failed(self.lab.tx, self.peers[number], order, "no place", *args)
-        elif node.state == NodeState.PRIME:
-            self.lab.done(self.peers[number], f"{node.id}.{node.generation}")
-        elif node.state == NodeState.BOOT and not self.spoils:
-            site = self.lab.site
-            transitions.booted(
-                self.lab.tx, node, "test", now=self.lab.now, actor="test", policy=site.policy
-            )
-
-    def rest(self, most: int = 60) -> None:
-        """Turns until nothing moves and nothing is pending, or `most`."""
-        quiet = 0
-        for _ in range(most):
-            self.turn(300.0)
-            moving = any(lives.NODE_RULES[NodeState(one)].kind == "motion" for one in self.states())
-            pending = requests.every(self.lab.tx, states=["pending"])
-            quiet = 0 if moving or pending else quiet + 1
-            if quiet == 2:
-                return
-
-    def states(self) -> list[str]:
-        return sorted(self.lab.tx.scalars(select(tables.nodes.c.state)))
 
 
 @pytest.fixture
 def lab(tx: Tx, site: Site) -> Lab:
     groups.ensure(tx, "physics", 0.0)
     return Lab(tx, replace(site, energy=Energy()))
-
-
-def wanted(lab: Lab, template: str, count: int = 1, name: str = "vc", **more: Any) -> Vcluster:
-    """A vcluster of group physics that asks for so many nodes."""
-    made = owner_flows.create(
-        lab.tx,
-        flow_context(lab.site, lab.now),
-        AskedVcluster(name=name, group="physics", template=template, size=count, **more),
-    )
-    return made.value[0].vcluster
 
 
 def stopped(lab: Lab, vcluster: Vcluster) -> list[str]:
@@ -117,12 +49,6 @@ def stopped(lab: Lab, vcluster: Vcluster) -> list[str]:
 
 def told(lab: Lab, kind: str) -> int:
     return [view.notice.kind for view in notices.every(lab.tx)].count(kind)
-
-
-def revise(lab: Lab, revision: int = 1) -> str:
-    """A further revision of a template, by full name."""
-    lab.template(revision=revision, document=DOCUMENT)
-    return f"debian@{revision}"
 
 
 # ---------------------------------------------------------------- a member's wrong templates
