@@ -8,9 +8,8 @@ from pathlib import Path
 
 from cod.cli.documents import _lines, get
 from cod.cli.site_files import read
-from cod.web.api.resources.documents.documents import DOCUMENTS
 from cod.web.api.resources.documents.kinds import KINDS
-from cod.web.api.routes import Route
+from cod.web.api.resources.documents.put import PUTS
 from tests.manual import page
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +53,6 @@ def test_the_page_has_the_path_by_which_each_kind_is_put() -> None:
         re.sub(r"\b[A-Z]{2,}\b", "*", path).replace("/*/*", "/*")
         for path in re.findall(r"`(/\S+?)`", rows)
     }
-    routes = [one for one in DOCUMENTS if isinstance(one, Route)]
-    put = {re.sub(r"\{\w+\}", "*", one.path) for one in routes if one.method == "PUT"}
+    put = {re.sub(r"\{\w+\}", "*", one.path) for one in PUTS}
     assert {name for name in KINDS if f"`{name}`" in rows} == KINDS.keys()
     assert named == put | {"/groups/*/members/*", "/nodes/*/port"}

@@ -1,4 +1,5 @@
-"""Lines of code end at column 100; those that cannot be broken, such as samples, are few."""
+"""Lines of code end at column 100, those that cannot be broken, such as samples, being few; and
+what several test modules share is in modules without tests."""
 
 from __future__ import annotations
 
@@ -23,3 +24,14 @@ def test_few_lines_of_code_are_longer_than_100_columns() -> None:
         if len(re.sub(r"  # (noqa|type:).*", "", line)) > COLUMNS
     ]
     assert len(long) < MOST, long
+
+
+def test_what_tests_share_is_in_modules_without_tests() -> None:
+    taken = [
+        f"{file.relative_to(ROOT)}: {line}"
+        for file in (ROOT / "tests").rglob("*.py")
+        if not file.name.startswith("test_")
+        for line in file.read_text().splitlines()
+        if re.match(r"\s*(from tests\S*\.test_\w+ import |from tests\S* import .*\btest_)", line)
+    ]
+    assert not taken, taken

@@ -22,7 +22,7 @@ from cod.cli.show import (
     with_json,
     yes_option,
 )
-from cod.client import path
+from cod.client import ApiError, path
 from cod.model.views import NodeView
 
 MOST = 500  # machines in one question, as `web.api.resources.inventory` takes them
@@ -118,20 +118,23 @@ def import_(
     left = [each for each in found if not isinstance(each, ListedMachine)]
     known = [asdict(each.known(account or "")) for each in machines]
     entries = [{key: value for key, value in each.items() if value} for each in known]
-    outcomes = _enter(ctx, entries, "/inventory/check" if dry_run else "/inventory")
     places = [machine.where for machine in machines]
+    outcomes = _enter(ctx, entries, places, "/inventory/check" if dry_run else "/inventory")
     if for_programs():
         replies = [{"where": place, **one} for place, one in zip(places, outcomes, strict=True)]
         print_json({"machines": replies, "not_taken": [asdict(one) for one in left]})
     else:
         _print(places, outcomes, left, dry_run)
-    if any(one["outcome"] == "refused" for one in outcomes):
+    if not outcomes or any(one["outcome"] == "refused" for one in outcomes):
         ctx.exit(1)
 
 
-def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> list[Any]:
-    """POST the entries in parts; return what became of each. Entries that name the same go first:
-    the server refuses the later one if it sees both at once."""
+def _enter(
+    ctx: click.Context, entries: list[dict[str, Any]], places: list[str], route: str
+) -> list[Any]:
+    """POST the entries, which are at those places of the list, in parts; return what became of
+    each. Entries that name the same go first: the server refuses the later one if it sees both at
+    once. Raises `ApiError` with the places of faults."""
     api, outcomes = client(ctx), dict[int, Any]()
     times = Counter(mark for each in entries for mark in _marks(each))
     single = [all(times[mark] == 1 for mark in _marks(each)) for each in entries]
@@ -140,9 +143,21 @@ def _enter(ctx: click.Context, entries: list[dict[str, Any]], place: str) -> lis
     # a pipe gets no bar
     with click.progressbar(parts, label="Machines", file=sys.stderr, hidden=len(parts) < 2) as bar:
         for part in bar:
-            answer = api.post(place, {"machines": [entries[number] for number in part]})
+            try:
+                answer = api.post(route, {"machines": [entries[number] for number in part]})
+            except ApiError as error:
+                errors = [_placed(one, [places[number] for number in part]) for one in error.errors]
+                field = errors[0]["field"] if errors else error.field
+                raise ApiError(error.status, error.code, error.detail, field, errors) from None
             outcomes.update(zip(part, answer["items"], strict=True))
     return [outcomes[number] for number in range(len(entries))]
+
+
+def _placed(error: Any, places: list[str]) -> dict[str, Any]:
+    """Return a fault of the question with the place of the list in it, for 'machines.3.uuid'."""
+    start, number, *rest = error["field"].split(".")
+    told = start == "machines" and number.isdigit()
+    return {**error, "field": ", ".join([places[int(number)], *rest])} if told else error
 
 
 def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:

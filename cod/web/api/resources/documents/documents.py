@@ -288,7 +288,7 @@ def _document(kind: DocumentKind, name: str, fields: Values) -> DocumentReply:
         fields={
             field: kind.written(field, value)
             for field, value in fields.items()
-            if field not in hidden
+            if field not in hidden and (value is not None or field not in kind.never_null)
         },
         hidden=hidden,
     )

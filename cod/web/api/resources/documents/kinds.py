@@ -22,7 +22,7 @@ from cod.flows.vcms import vcms
 from cod.flows.volumes import volumes
 from cod.model import SITE, FieldKind, NfsSecurity, Refused
 from cod.pool import Tx
-from cod.web.api.models import Body, Chosen, DnsLabel
+from cod.web.api.models import Body, Chosen, DnsLabel, Patch
 from cod.web.api.resources.groups import GroupPatch
 from cod.web.api.resources.hardware import TypePatch
 from cod.web.api.resources.shares import SharePatch, Shares
@@ -141,6 +141,13 @@ class DocumentKind:
         """Return the names of the fields."""
         return [name for name in self.fields.model_fields if name != "name"]
 
+    @cached_property
+    def never_null(self) -> frozenset[str]:
+        """Return the fields for which null is no value in a document."""
+        patch = self.fields
+        nullable = patch.may_be_null if issubclass(patch, Patch) else self.known
+        return frozenset(self.known) - set(nullable)
+
     def read(self, field: str, value: Any) -> Any:
         """Return a document's value as the API takes it: lengths of time and sizes may be texts.
         Raises ValueError."""
@@ -196,7 +203,9 @@ def _member(name: str, before: Values | None, changes: Values | None) -> list[Do
 
 
 def _share(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
-    body = {**(changes or {})}
+    if not changes:  # nobody makes one: the route says whether there is none
+        return [DocumentAct("GET /shares/{name}", Named(name))]
+    body = {**changes}
     # guarantees are given when they are free, and a parent is none that has one
     gives = before is not None and _sure({**before, **body}) < _sure(before)
     early = gives or body.get("parent", "") is None
@@ -209,7 +218,8 @@ def _sure(share: Values) -> int:
 
 
 def _type(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
-    return [DocumentAct("PATCH /types/{name}", Named(name), {**(changes or {})})]
+    operation = "PATCH /types/{name}" if changes else "GET /types/{name}"  # as with shares
+    return [DocumentAct(operation, Named(name), {**(changes or {})})]
 
 
 def _block(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
@@ -278,8 +288,8 @@ def _vcm(name: str, before: Values | None, changes: Values | None) -> list[Docum
     body = {**(before or {}), **changes}
     certified = not body.get("inside") and not body.get("plain")
     shown_once = (
-        "should be true, or `plain`: the key of a VCM outside of its vcluster is shown once, to the "
-        "person who enrols it by itself"
+        "should be true, or `plain`: the key of a VCM outside of its vcluster is shown once, to "
+        "the person who enrols it by itself"
     )
     refusal = Refused("invalid", shown_once, "inside") if certified else None
     return [DocumentAct("POST /vclusters/{name}/vcm", Named(name), body, refusal=refusal)]

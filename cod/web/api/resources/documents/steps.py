@@ -1,5 +1,5 @@
-"""A document of one thing, the step that makes the thing so, and the routes that carry the step out:
-behind their own rights, so that no rule is written twice."""
+"""A document of one thing, the step that makes the thing so, and the routes that carry the step
+out: behind their own rights, so that no rule is written twice."""
 
 from __future__ import annotations
 
