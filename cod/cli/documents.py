@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from cod.cli.show import as_json as as_json_option
-from cod.cli.show import client, for_programs, print_json, with_json, yes_option
+from cod.cli.show import client, for_programs, insist, print_json, with_json, yes_option
 from cod.client import ApiError
 from cod.quantity import counted
 
@@ -71,8 +71,7 @@ def apply(
         _print(found)
     if dry_run or idle:
         return
-    if found["changes"] and not yes:
-        click.confirm(_question(found), abort=True, err=True)
+    insist(_question(found), yes or not found["changes"])
     done = documents.ask("apply", plan=found["plan"])
     if for_programs():
         print_json(done)

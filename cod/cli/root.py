@@ -13,6 +13,7 @@ import click
 
 from cod.cli.terminal_text import json_text, printable
 from cod.client import ApiError, Unreachable
+from cod.quantity import first_few
 
 # Name: (module below `cod`, what it is for). The command is the module's attribute of that name,
 # or the one after a colon. Modules are loaded when their command is used: start-up time matters.
@@ -155,10 +156,12 @@ class Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that the words name. A noun's plural names the noun, and `ls` its
-        list."""
-        name, command, rest = super().resolve_command(
-            ctx, [self._singular(ctx, args[0]), *args[1:]]
-        )
+        list; a verb alone is told its nouns."""
+        word = self._singular(ctx, args[0])
+        if word not in COMMANDS and (nouns := self._nouns_with(ctx, word)):
+            meant = first_few([f"`cod {noun} {word}`" for noun in nouns], 3, " or ")
+            ctx.fail(f"No such command {word!r}. Is {meant} meant?")
+        name, command, rest = super().resolve_command(ctx, [word, *args[1:]])
         group = command
         for place, word in enumerate(rest):
             if not isinstance(group, click.Group):
@@ -167,6 +170,13 @@ class Root(click.Group):
                 rest[place] = "list"
             group = group.commands.get(rest[place])
         return name, command, rest
+
+    def _nouns_with(self, ctx: click.Context, verb: str) -> list[str]:
+        """Return the nouns that have the verb. Imports all of them."""
+        groups = [(noun, self.get_command(ctx, noun)) for noun in COMMANDS]
+        return [
+            n for n, group in groups if isinstance(group, click.Group) and verb in group.commands
+        ]
 
     def _singular(self, ctx: click.Context, word: str) -> str:
         """Return the noun whose plural the word is; another word as it is."""

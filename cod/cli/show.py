@@ -216,6 +216,19 @@ def confirm(question: Callable[[], str], yes: bool) -> None:
         click.confirm(text, abort=True, err=True)
 
 
+def insist(question: str, yes: bool) -> None:
+    """Ask whether to go on, unless `yes`; scripts are asked, too. Raises `click.Abort`, and
+    `click.ClickException` where nobody at a terminal has said no."""
+    try:
+        if not yes:
+            click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        if interactive():
+            raise
+        sentence = "nothing was done, since nobody said yes: a script says it by --yes"
+        raise click.ClickException(sentence) from None
+
+
 if_missing_option = click.option(
     "--if-missing", is_flag=True, help="If there is one of that name, show it and change nothing."
 )

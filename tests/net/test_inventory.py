@@ -63,6 +63,20 @@ def test_a_list_is_tried_then_entered_then_entered_again(served: Served, tmp_pat
     assert again["not_taken"][0]["what"] == "colour"
 
 
+def test_a_list_that_is_wrong_is_refused_by_its_lines(served: Served, tmp_path: Path) -> None:
+    content = f"name,mac,uuid\nr1-01,{A},\n,52:54:00:00:00:01,\nr1-03,,{'x' * 37}\n"
+    path = written(tmp_path, content)
+    wrong = run(served, "node", "import", "csv", path, code=1)
+    assert "line 4, uuid: should be" in wrong.stderr
+    assert as_json(served, "node", "list") == []
+    written(tmp_path, content.replace("x", ""))
+    said = run(served, "node", "import", "csv", path, code=1).stdout
+    assert "the machine has no name that can be a host name" in said
+    assert "r1-01" in said
+    said = run(served, "node", "import", "xcat", path, code=1).stdout
+    assert said == "The list has no machines.\n"
+
+
 def test_what_is_exported_is_imported_without_a_change(served: Served, tmp_path: Path) -> None:
     run(served, "node", "add", "r1-01", "--mac", A, "--serial", "B5TN222", "--block", "rack1")
     run(served, "node", "add", "r1-02", "--mac", B, "--mac", "52:54:00:00:00:01")

@@ -251,6 +251,7 @@ def test_only_what_was_applied_before_is_pruned_and_only_if_told(
         cod, ["--server", str(there.socket), "apply", "-f", path, "--prune"], input="n\n"
     )
     assert (asked.exit_code, "Delete 3?" in asked.output) == (1, True)
+    assert "nothing was done, since nobody said yes: a script says it by --yes" in asked.output
     assert there.local.get("/groups/physics")
     said = apply(there, tmp_path, rest, "--prune")
     assert said.splitlines() == [

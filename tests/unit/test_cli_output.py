@@ -234,6 +234,12 @@ def test_a_plural_of_what_has_no_list_is_unknown() -> None:
     assert "No such command 'backups'" in CliRunner().invoke(cod, ["backups"]).stderr
 
 
+def test_a_verb_without_its_noun_is_told_the_noun() -> None:
+    said = CliRunner().invoke(cod, ["export", "n1"])
+    assert said.exit_code == 2
+    assert "No such command 'export'. Is `cod node export` meant?" in said.stderr
+
+
 def test_a_terminal_gets_no_control_characters_of_a_cell() -> None:
     screen = io.StringIO()
     Console(file=screen, force_terminal=True, width=80).print(

@@ -68,6 +68,12 @@ def test_a_table(tmp_path: Path, delimiter: str) -> None:
     ]
 
 
+def test_a_line_without_a_name_is_left_out(tmp_path: Path) -> None:
+    machines, left = read("csv", text(tmp_path, f"name,mac\n,{A}\nn2,{B}\n"))
+    assert [one.name for one in machines] == ["n2"]
+    assert [(one.where, one.what) for one in left] == [("line 2", A)]
+
+
 def test_a_table_without_names_is_refused(tmp_path: Path) -> None:
     machines, left = read("csv", text(tmp_path, f"mac\n{A}\n"))
     assert (machines, left[-1].reason) == ([], "one column has to be 'name'")

@@ -17,6 +17,7 @@ from cod.cli.show import (
     client,
     created,
     if_missing_option,
+    insist,
     print_result,
     shown,
     size,
@@ -235,8 +236,7 @@ def delete(ctx: click.Context, name: str, yes: bool) -> None:
     Example:
       cod volume delete physics/data
     """
-    if not yes:
-        click.confirm(f"Delete volume {name} and all its data?", abort=True, err=True)
+    insist(f"Delete volume {name} and all its data?", yes)
     value = client(ctx).delete(path("volumes", name))
     print_result(value, f"{name}: deleted; it can be restored until {when(value['purge_at'])}")
 
@@ -263,10 +263,7 @@ def remake(ctx: click.Context, name: str, yes: bool) -> None:
     Example:
       cod volume remake physics/data
     """
-    if not yes:
-        click.confirm(
-            f"Begin volume {name} anew, empty, if its data is not there?", abort=True, err=True
-        )
+    insist(f"Begin volume {name} anew, empty, if its data is not there?", yes)
     shown(client(ctx).post(path("volumes", name, "remake"), {}), in_full)
 
 
@@ -281,8 +278,7 @@ def forget(ctx: click.Context, name: str, yes: bool) -> None:
     Example:
       cod volume forget physics/data
     """
-    if not yes:
-        click.confirm(f"Forget volume {name}? Its exports are not withdrawn", abort=True, err=True)
+    insist(f"Forget volume {name}? Its exports are not withdrawn", yes)
     value = client(ctx).post(path("volumes", name, "forget"), {})
     print_result(value, f"{name}: forgotten")
 
