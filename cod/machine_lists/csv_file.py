@@ -98,8 +98,8 @@ def _machines(table: list[tuple[str, list[str]]]) -> Iterator[ListedMachine | No
         if not fields:
             continue
         if not label(fields.get("name", "")):
-            told = ", ".join(cell.strip() for cell in row if cell.strip())
-            yield NotTaken(where, told, "the machine has no name that can be a host name")
+            cells = ", ".join(cell.strip() for cell in row if cell.strip())
+            yield NotTaken(where, cells, "the machine has no name that can be a host name")
             continue
         if len(row) > len(headings):
             yield NotTaken(where, ", ".join(row[len(headings) :]), "the line has more cells")

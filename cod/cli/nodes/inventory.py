@@ -156,8 +156,8 @@ def _enter(
 def _placed(error: Any, places: list[str]) -> dict[str, Any]:
     """Return a fault of the question with the place of the list in it, for 'machines.3.uuid'."""
     start, number, *rest = error["field"].split(".")
-    told = start == "machines" and number.isdigit()
-    return {**error, "field": ", ".join([places[int(number)], *rest])} if told else error
+    known = start == "machines" and number.isdigit()
+    return {**error, "field": ", ".join([places[int(number)], *rest])} if known else error
 
 
 def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:

@@ -23,9 +23,9 @@ from cod.pool import Tx
 from cod.web.api.models import Body, OneOrSeveral, Paged, Reply, faults_of
 from cod.web.api.resources.documents.kinds import KINDS, DocumentAct, DocumentKind, Things, Values
 from cod.web.api.resources.documents.steps import (
-    Document,
+    CheckedDocument,
     DocumentChange,
-    Step,
+    DocumentStep,
     read_document,
     refuse,
     things_of,
@@ -114,7 +114,7 @@ class _Plan:
     """Steps in their order, and what of the documents and of what was named before is to be put
     down."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[DocumentStep, ...]
     left: frozenset[tuple[str, str]]
     new: frozenset[tuple[str, str]]
 
@@ -141,16 +141,16 @@ class _Plan:
 # ------------------------------------------------ reading documents
 
 
-def _read(ask: Call[Names, DocumentSet]) -> list[Document]:
+def _read(ask: Call[Names, DocumentSet]) -> list[CheckedDocument]:
     """Return the documents, checked as far as that can be done without the database. Runs in a
     thread. Raises `HttpProblem` with all their faults."""
     faults: dict[str, str] = {}
-    found: dict[tuple[str, str], Document] = {}
+    found: dict[tuple[str, str], CheckedDocument] = {}
     for place, values in enumerate(ask.body.documents):
         read = read_document(place, values)
-        if isinstance(read, Document) and (read.kind.name, read.name) in found:
+        if isinstance(read, CheckedDocument) and (read.kind.name, read.name) in found:
             read = {"name": f"another document is of {read.kind.name} {read.name}, too"}
-        if isinstance(read, Document):
+        if isinstance(read, CheckedDocument):
             found[read.kind.name, read.name] = read
         else:
             faults |= {f"documents.{place}.{field}".rstrip("."): read[field] for field in read}
@@ -163,7 +163,7 @@ def _read(ask: Call[Names, DocumentSet]) -> list[Document]:
 
 def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
     """Return the steps that make things as the documents say."""
-    documents: list[Document] = ask.prepared
+    documents: list[CheckedDocument] = ask.prepared
     managed = site_documents.managed(tx)
     named = {(each.kind.name, each.name) for each in documents}
     existing = {
@@ -185,13 +185,15 @@ def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
     return _Plan(tuple(steps), frozenset(() if ask.body.prune else left), new)
 
 
-def _deletions(existing: Mapping[str, Things], left: set[tuple[str, str]]) -> Iterator[Step]:
+def _deletions(
+    existing: Mapping[str, Things], left: set[tuple[str, str]]
+) -> Iterator[DocumentStep]:
     """Yield the steps that delete things, in the order of their kinds upside down. A group's
     members go with the group."""
     for kind in reversed(KINDS.values()):
         for name in sorted(name for each, name in left if each == kind.name):
             if kind.name != "member" or ("group", name.partition("/")[0]) not in left:
-                yield Step(kind, name, existing[kind.name][name], None)
+                yield DocumentStep(kind, name, existing[kind.name][name], None)
 
 
 def _check(ask: Call[Names, DocumentSet], tx: Tx) -> DocumentsReply:
@@ -217,7 +219,7 @@ def _apply(ask: Call[Names, DocumentApply], tx: Tx) -> Result[DocumentsReply]:
 def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[DocumentsReply]:
     faults: dict[str, str] = {}
     effects: list[Effect] = []
-    refused_steps: list[Step] = []
+    refused_steps: list[DocumentStep] = []
     for step, act in _acts(plan):
         if step in refused_steps:
             continue
@@ -240,7 +242,7 @@ def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[Doc
     return Result(plan.reply, tuple(dict.fromkeys(effects)))
 
 
-def _acts(plan: _Plan) -> list[tuple[Step, DocumentAct]]:
+def _acts(plan: _Plan) -> list[tuple[DocumentStep, DocumentAct]]:
     """Return the acts of all steps in their order."""
     found = []
     for number, step in enumerate(plan.steps):

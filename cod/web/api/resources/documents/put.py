@@ -18,8 +18,8 @@ from cod.web.api.models import faults_of
 from cod.web.api.resources.documents.kinds import KINDS, DocumentKind
 from cod.web.api.resources.documents.steps import (
     ACT_ROUTES,
-    Document,
-    Step,
+    CheckedDocument,
+    DocumentStep,
     read_document,
     refuse,
     things_of,
@@ -40,14 +40,14 @@ def _by_acts(ask: Call) -> Sequence[RequiredRight]:
     return (RequiredRight(Right.ANY),)
 
 
-def _document(kind: DocumentKind, ask: Call[Named, BaseModel]) -> Document:
+def _document(kind: DocumentKind, ask: Call[Named, BaseModel]) -> CheckedDocument:
     """Return the question as a document. Runs in a thread. Raises `HttpProblem`."""
     own = {"kind": kind.name, "name": ask.names.name}
     given = ask.body.model_dump(exclude_unset=True)
     if given.get("name", own["name"]) != own["name"]:
         refuse({"name": "a PUT renames nothing: leave it out, or say the name in the path"})
     read = read_document(0, {**given, **own})
-    if not isinstance(read, Document):
+    if not isinstance(read, CheckedDocument):
         refuse(read)
         raise AssertionError(read)
     return read
@@ -59,14 +59,14 @@ def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) 
     nothing: Any = None
     look = replace(ask, body=nothing, prepared=None)
     claims = shown.claims(look)
-    document: Document = ask.prepared
+    document: CheckedDocument = ask.prepared
     # who may not see the thing is refused, or not, as one who would make it
     seen = all(access.allows(tx, ask.who, claim) for claim in claims)
     before = things_of(tx, ask, kind).get(document.name) if seen else None
     step = document.step(before)
     secrets = {name: value for name, value in document.fields.items() if kind.secret(name, value)}
     # who may not change a secret is not told either that it was guessed
-    asked = step or Step(kind, document.name, before, secrets, document)
+    asked = step or DocumentStep(kind, document.name, before, secrets, document)
     effects: list[Effect] = []
     for act in asked.acts if step or secrets else ():
         try:

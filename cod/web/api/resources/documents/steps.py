@@ -53,7 +53,7 @@ class DocumentChange(Reply):
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class CheckedDocument:
     """A document that was checked. `place`: its number in the question; `prepared`: what the route
     that makes the thing wants to have been read before."""
 
@@ -63,7 +63,7 @@ class Document:
     fields: Values
     prepared: Any = None
 
-    def step(self, before: Values | None) -> Step | None:
+    def step(self, before: Values | None) -> DocumentStep | None:
         """Return what makes the thing, which has the values `before` (None: it does not exist), as
         the document says; None: it is so already."""
         changes = {
@@ -72,11 +72,11 @@ class Document:
             if before is None or before[field] != value
         }
         new = before is None
-        return Step(self.kind, self.name, before, changes, self) if new or changes else None
+        return DocumentStep(self.kind, self.name, before, changes, self) if new or changes else None
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DocumentStep:
     """Step for one thing. `before`: None: it does not exist; `changes`: the fields that differ;
     None: it is to be deleted."""
 
@@ -84,7 +84,7 @@ class Step:
     name: str
     before: Values | None
     changes: Values | None
-    document: Document | None = None
+    document: CheckedDocument | None = None
 
     @property
     def acts(self) -> list[DocumentAct]:
@@ -159,7 +159,7 @@ class Step:
         return partial(access.guarded, flow=flow, who=ask.who, claims=found.claims(asked))
 
 
-def read_document(place: int, values: Mapping[str, Any]) -> Document | dict[str, str]:
+def read_document(place: int, values: Mapping[str, Any]) -> CheckedDocument | dict[str, str]:
     """Return the document, or what is wrong with its fields."""
     given, faults = dict(values), dict[str, str]()
     kind = KINDS.get(str(given.pop("kind", "")))
@@ -195,7 +195,7 @@ def read_document(place: int, values: Mapping[str, Any]) -> Document | dict[str,
             return {"document": refused.sentence}
         if prepared.name != name.rpartition("/")[2]:
             return {"name": f"the template in the document is called {prepared.name!r}"}
-    return Document(place, kind, name, fields, prepared)
+    return CheckedDocument(place, kind, name, fields, prepared)
 
 
 def _plain(values: Values) -> dict[str, Any]:
