@@ -31,6 +31,7 @@ _WINDOW = 1 << 27
 _LAST_BYTE = 2**63 - 1  # no disk is larger, and no column of the database takes more
 
 _MAGIC = {b"QFI\xfb": "qcow2", b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+FORMATS = ("raw", *_MAGIC.values())
 _FOREIGN = {
     b"\xfd7zXZ\0": "xz",
     b"BZh": "bzip2",
@@ -46,13 +47,11 @@ _FOREIGN = {
 
 
 def recognise(head: bytes) -> str:
-    """Return 'raw', 'gzip', 'zstd' or 'qcow2', by a file's first bytes. Raises Refused for other
-    formats."""
+    """Return which of `FORMATS` a file has, by its first bytes. Raises Refused for others."""
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
-            raise Refused(
-                "invalid", f"this is a {name} file; add it as raw, gzip, zstd or qcow2", "file"
-            )
+            known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+            raise Refused("invalid", f"this is a {name} file; add it as {known}", "file")
     # a skippable frame: zstd's own containers may start with one
     if re.match(rb"[\x50-\x5f]\x2a\x4d\x18", head):
         return "zstd"
@@ -188,6 +187,8 @@ def end_of(head: bytes) -> int:
     has no table, its table is not there, or names a sector that no disk has."""
     for sector in (512, 4096):
         if head[sector : sector + 8] == b"EFI PART":
+            if len(head) < sector + 88:
+                return 0
             lba, count, size = struct.unpack_from("<QII", head, sector + 72)
             first = lba * sector
             if not 128 <= size <= 4096 or first + count * size > len(head):
@@ -235,10 +236,10 @@ def _gzip(file: Source) -> Iterator[bytes]:
     while data:
         member = zlib.decompressobj(wbits=31)
         while not member.eof:
-            silent += len(data)
             while block := member.decompress(data, BLOCK):
                 silent, data = 0, member.unconsumed_tail
                 yield block
+            silent += len(data) - len(member.unused_data)
             if silent > _SILENT:
                 raise Refused("invalid", "the gzip file has a header without end", "file")
             data = b"" if member.eof else file.read(_PIECE)
@@ -262,20 +263,20 @@ def check_frames(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> No
 
     The library's reader takes the end of the file for the end of the data; without this a cut would
     go unnoticed.
-    go_on  called for each frame; an exception that it raises ends the walk
+    go_on  called for each block; an exception that it raises ends the walk
     """
     size, at = os.fstat(file.fileno()).st_size, 0
     try:
         while 0 <= at < size:
-            go_on()
-            at = _end_of_frame(file.fileno(), at)
+            at = _end_of_frame(file.fileno(), at, go_on)
     except (struct.error, zstandard.ZstdError):
         at = -1
     if at != size:
         raise Refused("invalid", "the zstd file is damaged or cut short", "file")
 
 
-def _end_of_frame(file: int, at: int) -> int:
+def _end_of_frame(file: int, at: int, go_on: Callable[[], None]) -> int:
+    go_on()
     head = os.pread(file, 18, at)
     (magic,) = struct.unpack_from("<I", head)
     if magic & 0xFFFFFFF0 == 0x184D2A50:
@@ -284,6 +285,7 @@ def _end_of_frame(file: int, at: int) -> int:
     at += zstandard.frame_header_size(head)
     last = 0
     while not last:
+        go_on()
         # past the end: the reserved type
         block = int.from_bytes(os.pread(file, 3, at).ljust(3, b"\xff"), "little")
         last, kind, length = block & 1, block >> 1 & 3, block >> 3

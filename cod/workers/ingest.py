@@ -156,10 +156,17 @@ class Ingester(Periodic):
             )
         except Stopping:
             return
-        except (Refused, OSError) as error:
-            reason = error.sentence if isinstance(error, Refused) else f"{error.strerror or error}"
+        except Exception as error:
+            if self._pool.is_away(error):
+                raise  # the file may be good: it is begun anew
+            known = isinstance(error, Refused | OSError)
+            log.warning("%s was not taken in: %s", image.name, error, exc_info=not known)
+            reason = "the server failed on this file: its log says how"
+            if isinstance(error, Refused):
+                reason = error.sentence
+            elif isinstance(error, OSError):
+                reason = error.strerror or f"{error}"
             await self._pool.run(images.fail, image_id=image.id, reason=reason)
-            log.warning("%s was not taken in: %s", image.name, reason)
         source = Path(image.source)
         if source.is_relative_to(self._uploads):
             source.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ anew."""
 from __future__ import annotations
 
 import random
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -112,6 +113,31 @@ def test_images_become_ready_or_failed(
     assert "sha256" in state(engine, "wrong").reason
     assert state(engine, "gone").reason == "No such file or directory"
     assert (upload.exists(), kept.exists()) == (False, True)
+
+
+def test_a_file_that_the_server_fails_on_keeps_no_other_from_being_taken_in(
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "file").write_bytes(disk(4000))
+    add(engine, "first", tmp_path / "file")
+    add(engine, "second", tmp_path / "file")
+    real = ingest.ingest
+
+    def fails(source: Path, root: Path, **more: Any) -> Any:
+        if begun.append(source) or len(begun) == 1:
+            raise struct.error("unpack_from requires a buffer of at least 600 bytes")
+        return real(source, root, **more)
+
+    begun: list[Path] = []
+    monkeypatch.setattr(ingest, "ingest", fails)
+    ingester.startService()
+    loop.until(lambda: state(engine, "second").state == "ready")
+    assert state(engine, "first").state == "failed"
+    assert "struct" not in state(engine, "first").reason, "its owner reads it"
 
 
 def test_a_deleted_image_s_files_go(

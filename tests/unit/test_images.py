@@ -25,6 +25,7 @@ import zstandard
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from cod.cli.images.image import image
 from cod.images import formats, seekable, store
 from cod.images.ingest import IngestLimits
 from cod.images.ingest import ingest as strict
@@ -211,6 +212,12 @@ def test_where_an_images_last_partition_ends() -> None:
     assert formats.end_of(forged.ljust(1 << 17, b"\0")) == 0, "no column takes such a number"
 
 
+def test_a_header_of_a_partition_table_may_be_cut_short() -> None:
+    for at in (512, 4096):
+        for length in (at + 8, at + 80, at + 87, at + 88, 8192):
+            assert formats.end_of((bytes(at) + b"EFI PART").ljust(length, b"\0")) == 0
+
+
 def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
     assert formats.content_of(mbr(0x83)) == "disk"
     assert formats.content_of(bytes(512) + b"EFI PART" + bytes(500)) == "disk"
@@ -242,6 +249,12 @@ def test_disks_and_partitions_are_told_apart(tmp_path: Path) -> None:
 def test_other_formats_are_named(tmp_path: Path, head: bytes, name: str) -> None:
     (tmp_path / "image").write_bytes(head + bytes(1000))
     assert f"this is a {name} file" in refused(tmp_path / "image", tmp_path / "root")
+
+
+def test_help_and_page_name_every_format() -> None:
+    page = Path(formats.__file__).parents[2] / "web/templates/image-new.html"
+    for text in (image.help or "", page.read_text()):
+        assert [each for each in formats.FORMATS if each not in text] == []
 
 
 def test_a_packed_file_inside_another_is_refused(tmp_path: Path) -> None:
@@ -373,6 +386,26 @@ def test_a_gzip_file_that_never_comes_to_its_data(tmp_path: Path, form: str) -> 
     }[form]
     (tmp_path / "image").write_bytes(hollow + rest)
     assert "without end" in refused(tmp_path / "image", tmp_path / "root")
+
+
+def test_a_walk_over_the_blocks_of_one_frame_can_be_ended(tmp_path: Path) -> None:
+    blocks = b"\0\0\0" * 10_000 + b"\1\0\0"
+    (tmp_path / "image").write_bytes(b"\x28\xb5\x2f\xfd\x20\0" + blocks)
+
+    def go_on() -> None:
+        if next(ticks) == 100:
+            raise InterruptedError
+
+    ticks = iter(range(1000))
+    with (tmp_path / "image").open("rb") as file, pytest.raises(InterruptedError):
+        formats.check_frames(file, go_on)
+
+
+def test_empty_members_before_a_large_one_are_counted_once(tmp_path: Path) -> None:
+    content = bytes(510) + b"\x55\xaa" + random.Random(1).randbytes(200_000)
+    (tmp_path / "image").write_bytes(gzip.compress(b"") * 5 + gzip.compress(content))
+    made = ingest(tmp_path / "image", tmp_path / "root")
+    assert unpacked(tmp_path / "root", made.digest) == content
 
 
 def test_gzip_files_as_other_programs_write_them(tmp_path: Path) -> None:

@@ -130,8 +130,8 @@ def inspect(file: Path, name: str | None, as_json: bool) -> None:
     """Show what is on a disk image, before it is added: partitions, system, kernels, and what
     would keep a node from booting it.
 
-    FILE is raw, qcow2, gzip or zstd. The command reads it on this computer with grub-fstest
-    (Debian's package grub-common) and sends nothing. Exit code 1 if there are warnings.
+    FILE is a disk in any format that COD takes. The command reads it on this computer with
+    grub-fstest (Debian's package grub-common) and sends nothing. Exit code 1 if there are warnings.
 
     Example:
       cod image inspect Rocky-9-GenericCloud-LVM.qcow2
