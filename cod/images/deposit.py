@@ -19,7 +19,7 @@ from pathlib import Path
 import zstandard
 
 from cod.images import formats, seekable, store
-from cod.model import Ingested, Refused
+from cod.model import CaptureLimits, Ingested, Refused
 from cod.wire import capture, manifest
 from cod.wire.capture import HEAD, BadPiece
 from cod.wire.manifest import CHUNK, Chunk, Manifest
@@ -29,6 +29,7 @@ _ORDER = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 _FLUSH = 256 << 20  # bytes after which the disk is waited for: the end must not have it all to do
 _EMPTY = zstandard.ZstdCompressor(level=3).compress(bytes(CHUNK))
 _HOLE = 4096  # empty frames written at once
+_UNLIMITED = CaptureLimits(disk=2**63, room=None)
 
 
 class CaptureBusy(Exception):
@@ -56,7 +57,7 @@ class Deposit:
         notes = os.pread(self._notes.fileno(), os.fstat(self._notes.fileno()).st_size, 0)
         whole = len(notes) - len(notes) % HEAD.size
         for raw_offset, raw_length, length, found in HEAD.iter_unpack(notes[:whole]):
-            offset = self._offset + -(-(raw_offset - self.at) // CHUNK) * len(_EMPTY)
+            offset = self._offset + _holes(self.at, raw_offset) * len(_EMPTY)
             if manifest.digest(os.pread(self._data.fileno(), length, offset)) != found.hex():
                 break  # the machine went down before it was on the disk
             self._chunks.append(Chunk(raw_offset, raw_length, offset, length, found.hex()))
@@ -76,11 +77,6 @@ class Deposit:
         notes = self._notes.fileno()
         return manifest.digest(os.pread(notes, len(self._chunks) * HEAD.size, 0))
 
-    @property
-    def stored(self) -> int:
-        """Return the bytes of the served form so far."""
-        return self._offset
-
     def close(self) -> None:
         for file in (self._data, self._notes):
             file.close()
@@ -97,14 +93,14 @@ class Deposit:
 
     # ------------------------------------------------------------ growing
 
-    def add(self, body: bytes) -> int:
-        """Append a piece, all of it or nothing; returns `at`. Raises `Refused` where it is damaged
-        or out of place."""
+    def add(self, body: bytes, limits: CaptureLimits = _UNLIMITED) -> int:
+        """Append a piece, all of it or nothing; returns `at`. Raises `Refused` where it is damaged,
+        out of place or beyond a limit."""
         try:
             sent = list(capture.unpack(body))
         except BadPiece as error:
             raise Refused("invalid", f"the piece is no piece: {error}", "body") from None
-        at = self.at
+        at, stored = self.at, self._offset
         for each in sent:
             if (
                 at % CHUNK
@@ -118,7 +114,9 @@ class Deposit:
                     "invalid", f"the chunk at {each.raw_offset} was damaged on its way", "body"
                 )
             _unpacked(each.frame, each.raw_length)
+            stored += _holes(at, each.raw_offset) * len(_EMPTY) + len(each.frame)
             at = each.raw_offset + each.raw_length
+        _check(limits, at, stored)
         for each in sent:
             self._fill(each.raw_offset)
             chunk = Chunk(
@@ -134,7 +132,7 @@ class Deposit:
 
     def _fill(self, upto: int) -> None:
         """Add frames for the holes before `upto`, so that data.zst unpacks to the whole disk."""
-        holes = -(-(upto - self.at) // CHUNK)
+        holes = _holes(self.at, upto)
         while holes > 0:
             step = min(holes, _HOLE)
             self._write(_EMPTY * step)
@@ -148,7 +146,7 @@ class Deposit:
 
     # ------------------------------------------------------------ the end
 
-    def seal(self, size: int) -> Ingested:
+    def seal(self, size: int, limits: CaptureLimits = _UNLIMITED) -> Ingested:
         """Write what makes the disk's content an image of `size` bytes: all has come. Still nobody
         sees it.
 
@@ -159,6 +157,7 @@ class Deposit:
                 "invalid", f"an image of {size} bytes cannot end before {self.at}", "size"
             )
         used = self._offset
+        _check(limits, size, used + _holes(self.at, size) * len(_EMPTY))
         # what an attempt before this one has appended
         self._data.truncate(used)
         self._fill(size - size % CHUNK)
@@ -186,6 +185,29 @@ class Deposit:
         store.publish(self.folder, self._root, digest)
         self.close()
         shutil.rmtree(self.folder, ignore_errors=True)  # there if the same image was there already
+
+
+def _holes(start: int, end: int) -> int:
+    """Return how many chunks without data lie between two bytes of the disk."""
+    return -(-(end - start) // CHUNK)
+
+
+def _check(limits: CaptureLimits, end: int, stored: int) -> None:
+    """Raise `Refused` for a capture up to the byte `end` of the disk, in `stored` bytes, that is
+    beyond a limit."""
+    if end > limits.disk:
+        raise Refused(
+            "invalid",
+            f"the node has reported no disk that reaches to byte {end}: its largest has "
+            f"{limits.disk} bytes",
+            "body",
+        )
+    if limits.room is not None and stored > limits.room:
+        raise Refused(
+            "quota",
+            f"the group may have {limits.room} bytes more of images, and this one takes more",
+            "size",
+        )
 
 
 def _unpacked(frame: bytes, length: int) -> bytes:

@@ -519,6 +519,15 @@ class Burnin:
 
 
 @dataclass(frozen=True, slots=True)
+class CaptureLimits:
+    """Limits of a capture. `disk`: bytes of the largest disk that the node has reported; `room`:
+    bytes that the image may take in its served form, None: any number."""
+
+    disk: int
+    room: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class CapturedPartition:
     """A partition of a captured disk, as its agent tells: bytes, GPT type or MBR type, and what was
     found in it ('ext', 'fat', 'swap'; '': not known, or empty). Number 0: the whole disk, which has

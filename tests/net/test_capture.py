@@ -26,7 +26,17 @@ from cod.core.nodes import transitions
 from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
-from cod.model import Boot, Image, ImageRules, Node, Policy, Refused, Site, SiteRef
+from cod.model import (
+    Boot,
+    CaptureLimits,
+    Image,
+    ImageRules,
+    Node,
+    Policy,
+    Refused,
+    Site,
+    SiteRef,
+)
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.server import HttpServer
 from cod.net.confd.connection import AgentConnection
@@ -215,7 +225,8 @@ def taking(world: World) -> World:
     node = world.node()
 
     def there(tx: Any) -> None:
-        tx.execute(update(t.nodes).values(state="inactive"))
+        report = f'<node><disk size="{world.disk.stat().st_size}"/></node>'
+        tx.execute(update(t.nodes).values(state="inactive", attributes=report))
         sessions.open(tx, node.id, "one", "127.0.0.1", time.time())
 
     in_transaction(world.engine, there)
@@ -565,7 +576,7 @@ def test_what_makes_no_sense_is_refused(taking: World) -> None:
 
 def test_a_quota_ends_it(taking: World) -> None:
     world = taking
-    world.captures._room[world.order()] = 1000
+    world.captures._limits[world.order()] = CaptureLimits(disk=1 << 40, room=1000)
     with pytest.raises(PrimeError, match="may have 1000 bytes more"):
         capture.capture(
             Order(world.order(), "capture", deposit=world.deposit()),
@@ -573,6 +584,18 @@ def test_a_quota_ends_it(taking: World) -> None:
             lambda *_: None,
             QUICK,
         )
+
+
+def test_nothing_is_written_for_what_no_disk_of_the_node_has(taking: World) -> None:
+    frame = Compressor(3).frame(bytearray(b"x" * CHUNK))
+    end = taking.disk.stat().st_size
+    for at in (end, 1 << 40):
+        status, told = taking.ask("PUT", f"{taking.order()}/0", wire.pack(at, CHUNK, frame))
+        assert (status, f"largest has {end} bytes" in told.decode()) == (400, True)
+    word = json.dumps({"size": 1 << 40, "at": 0, "partitions": []}).encode()
+    assert taking.ask("POST", taking.order(), word)[0] == 400
+    data = taking.images / f".capture-{taking.order()}" / "data.zst"
+    assert data.stat().st_size == 0
 
 
 def test_what_is_left_of_other_orders_is_swept(taking: World) -> None:

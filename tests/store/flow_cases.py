@@ -492,8 +492,8 @@ def captured(lab: Lab) -> dict[str, str]:
 
 
 @case
-def nodes__captures__room(lab: Lab) -> Call:
-    return partial(captures.room, **captured(lab), rules=ImageRules())
+def nodes__captures__limits(lab: Lab) -> Call:
+    return partial(captures.limits, **captured(lab), rules=ImageRules())
 
 
 @case

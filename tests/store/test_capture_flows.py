@@ -17,7 +17,16 @@ from cod.flows.nodes import captures, deadlines
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
-from cod.model import Binding, CapturedPartition, Effect, Ingested, Peer, Refused, ipv4
+from cod.model import (
+    Binding,
+    CapturedPartition,
+    CaptureLimits,
+    Effect,
+    Ingested,
+    Peer,
+    Refused,
+    ipv4,
+)
 from cod.policy.nodes import template
 from cod.states import IMAGE_SERVER, NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store import tables as t
@@ -562,7 +571,8 @@ def test_a_quota_holds_before_meanwhile_and_after(lab: Lab) -> None:
     group_rows.change(lab.tx, show_group(lab), image_quota=SAVED.stored)
     want(lab)
     lab.boots(1)
-    assert captures.room(lab.tx, rules=lab.site.images, **asking(lab)) == SAVED.stored - 100
+    limits = captures.limits(lab.tx, rules=lab.site.images, **asking(lab))
+    assert limits == CaptureLimits(disk=4_000_000_000, room=SAVED.stored - 100)
     with pytest.raises(Refused, match="too much for group physics"):
         keep(lab)
     images.remove(lab.tx, image.id)

@@ -41,7 +41,7 @@ ELSEWHERE = {
 READS = {
     "agents.sessions.lookup",
     "core.networks.isolation.subnets",
-    "nodes.captures.room",
+    "nodes.captures.limits",
     "nodes.power.of_booted",
     "store.nodes.sessions.peers_of",
     "vcms.vcms.spoken RequestStatus",

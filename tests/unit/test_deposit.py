@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from cod.images import deposit, store
 from cod.images.deposit import CaptureBusy, Deposit
 from cod.images.verify import verify
-from cod.model import Ingested, Refused
+from cod.model import CaptureLimits, Ingested, Refused
 from cod.wire import capture, manifest
 from cod.wire.manifest import CHUNK
 from tests.unit.test_images import unpacked
@@ -61,6 +61,23 @@ def test_a_disk_comes_in_and_is_an_image(tmp_path: Path) -> None:
     whole(tmp_path, made, noise(1) + bytes(CHUNK) + noise(2) + bytes(2 * CHUNK) + noise(3, 4096))
     assert store.digests(tmp_path) == {made.digest}
     assert [path.name for path in tmp_path.iterdir()] == [made.digest]
+
+
+def test_holes_count_in_what_a_capture_may_take(tmp_path: Path) -> None:
+    incoming = Deposit(tmp_path, ORDER)
+    far, end = piece((1000 * CHUNK, b"x" * CHUNK)), 1001 * CHUNK
+    for limits, code in (
+        (CaptureLimits(disk=end - 1, room=None), "invalid"),
+        (CaptureLimits(disk=end, room=10_000), "quota"),
+    ):
+        with pytest.raises(Refused) as refused:
+            incoming.add(far, limits)
+        assert refused.value.code == code
+        assert (incoming.at, (incoming.folder / "data.zst").stat().st_size) == (0, 0)
+        with pytest.raises(Refused) as refused:
+            incoming.seal(end, limits)
+        assert refused.value.code == code
+    assert incoming.add(far, CaptureLimits(disk=end, room=100_000)) == end
 
 
 @given(

@@ -21,6 +21,7 @@ from cod.core.nodes import transitions
 from cod.model import (
     Capture,
     CapturedPartition,
+    CaptureLimits,
     CaptureView,
     Effect,
     FlowContext,
@@ -216,10 +217,11 @@ def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
     return row
 
 
-def room(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> int | None:
-    """Return bytes that the image may take in its served form; None: no limit. Raises `Refused`."""
+def limits(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> CaptureLimits:
+    """Return the limits of what comes in. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
-    return image_quota.left(tx, row.group_id, rules)
+    disk = capture.largest_disk(nodes.known(tx, row.node_id).attributes)
+    return CaptureLimits(disk, image_quota.left(tx, row.group_id, rules))
 
 
 def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:

@@ -37,7 +37,16 @@ from twisted.internet.threads import deferToThreadPool
 from cod.flows.nodes import captures
 from cod.images import deposit
 from cod.images.deposit import CaptureBusy, Deposit
-from cod.model import Capture, CapturedPartition, Effect, Ingested, Refused, SiteRef, field_error
+from cod.model import (
+    Capture,
+    CapturedPartition,
+    CaptureLimits,
+    Effect,
+    Ingested,
+    Refused,
+    SiteRef,
+    field_error,
+)
 from cod.net.bootserver.connection import BodyLost, Connection
 from cod.periodic import Timer
 from cod.pool import NODES, Pool
@@ -118,7 +127,7 @@ class Captures(Service):
         self._effects = effects
         self._locks: dict[str, DeferredLock] = {}
         self._open: dict[str, Deposit] = {}
-        self._room: dict[str, int | None] = {}  # bytes that each may take
+        self._limits: dict[str, CaptureLimits] = {}
         self._timer = Timer(reactor, SWEEP, self.sweep, at_once=True)
 
     def startService(self) -> None:
@@ -161,13 +170,10 @@ class Captures(Service):
             heads = _word(EarlierWord, await connection.body(capture.LAST_WORD)).heads
             return _json(at=await self._alone(rest[0], partial(self._take_over, rest[0], heads)))
         if request.method == b"PUT":
-            if credentials["order"] not in self._room:
-                self._room[credentials["order"]] = await self._pool.run_at(
-                    NODES, captures.room, **credentials, rules=self._site.current.images
-                )
+            limits = await self._known_limits(credentials)
             body = await connection.body(capture.LARGEST)
             return _json(
-                at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body)))
+                at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body, limits)))
             )
         if request.method == b"GET":
             return _json(at=(await self._alone(rest[0], lambda: self._deposit(rest[0]).at)))
@@ -184,10 +190,19 @@ class Captures(Service):
             await self._finish(credentials, row, word)
         return _json(image=row.image)
 
+    async def _known_limits(self, credentials: dict[str, str]) -> CaptureLimits:
+        order = credentials["order"]
+        if order not in self._limits:
+            self._limits[order] = await self._pool.run_at(
+                NODES, captures.limits, **credentials, rules=self._site.current.images
+            )
+        return self._limits[order]
+
     async def _finish(self, credentials: dict[str, str], row: Capture, word: LastWord) -> None:
         order = credentials["order"]
         parts = [CapturedPartition(**part.model_dump()) for part in word.partitions]
-        made: Ingested = await self._alone(order, partial(self._seal, order, row, word))
+        limits = await self._known_limits(credentials)
+        made: Ingested = await self._alone(order, partial(self._seal, order, row, word, limits))
         await self._pool.run_at(NODES, captures.note_digest, **credentials, digest=made.digest)
         await self._alone(order, partial(self._publish, order, made.digest))
         result = await self._pool.run_at(
@@ -265,33 +280,27 @@ class Captures(Service):
                 if found.heads == heads:
                     found.hand_over(order)
                     self._open[order] = self._open.pop(each)
-                    self._room.pop(each, None)
+                    self._limits.pop(each, None)
                     log.info("%s goes on with what %s has sent: %d bytes", order, each, found.at)
         taken = self._deposit(order)  # an answer may have been lost: then it was there
         if taken.heads != heads:
             raise Elsewhere(taken.at)
         return taken.at
 
-    def _add(self, order: str, at: str, body: bytes) -> int:
-        incoming, room = self._deposit(order), self._room.get(order)
+    def _add(self, order: str, at: str, body: bytes, limits: CaptureLimits) -> int:
+        incoming = self._deposit(order)
         if at != str(incoming.at):
             raise Elsewhere(incoming.at)
-        if room is not None and incoming.stored + len(body) > room:
-            raise Refused(
-                "quota",
-                f"the group may have {room} bytes more of images, and this one takes more",
-                "size",
-            )
-        return incoming.add(body)
+        return incoming.add(body, limits)
 
-    def _seal(self, order: str, row: Capture, word: LastWord) -> Ingested:
+    def _seal(self, order: str, row: Capture, word: LastWord, limits: CaptureLimits) -> Ingested:
         # it was published, and then something went wrong
         if row.digest and (self._root / row.digest).is_dir():
             return deposit.published(self._root, row.digest)
         incoming = self._deposit(order)
         if word.at != incoming.at:
             raise Elsewhere(incoming.at)
-        return incoming.seal(word.size)
+        return incoming.seal(word.size, limits)
 
     def _publish(self, order: str, digest: str) -> None:
         incoming = self._open.pop(order, None)
@@ -317,7 +326,7 @@ class Captures(Service):
             log.error("captures: %s", error, exc_info=not self._pool.is_away(error))
 
     def _forget(self, order: str) -> None:
-        self._room.pop(order, None)
+        self._limits.pop(order, None)
         if incoming := self._open.pop(order, None):
             incoming.close()
         if deposit.discard(self._root, order):

@@ -84,6 +84,12 @@ def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
     )
 
 
+def largest_disk(report: str | None) -> int:
+    """Return the bytes of the largest disk of a hardware report; 0 where it has none."""
+    disks = ElementTree.fromstring(report).iter("disk") if report else ()
+    return max((int(disk.get("size", 0)) for disk in disks), default=0)
+
+
 # ---------------------------------------------------------------- the template
 
 
