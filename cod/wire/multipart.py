@@ -25,7 +25,10 @@ def boundary(content_type: str) -> bytes:
     """Return the boundary of 'multipart/form-data; boundary=…'. Raises BadForm."""
     message = Message()
     message["content-type"] = content_type
-    found = message.get_boundary()
+    try:
+        found = message.get_boundary()
+    except ValueError:  # of a parameter in a charset (RFC 2231)
+        found = None
     if (
         message.get_content_type() != "multipart/form-data"
         or not found

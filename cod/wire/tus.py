@@ -9,7 +9,6 @@ checksum, termination.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from email.utils import formatdate
@@ -77,7 +76,7 @@ def checksum(text: str) -> tuple[str, bytes]:
         )
     try:
         return algorithm, base64.b64decode(value.strip(), validate=True)
-    except binascii.Error:
+    except ValueError:
         raise BadHeader("Upload-Checksum", "the digest should be base64") from None
 
 

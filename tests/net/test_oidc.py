@@ -3,7 +3,9 @@ not believed."""
 
 from __future__ import annotations
 
+import json
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -93,7 +95,11 @@ def test_who_says_little_of_themselves_comes_in_too(provider: Provider) -> None:
 def test_an_answer_belongs_to_the_browser_that_asked(provider: Provider) -> None:
     (url, mine), (_, others) = provider.begin("/"), provider.begin("/")
     query = signs_in(url)
-    for cookie in (others, "", "e30", mine[:-9], "!"):
+    late = dict.fromkeys(("state", "nonce", "verifier", "back"), "") | {"at": 10**400}
+    forged = [
+        urlsafe_b64encode(each.encode()).decode() for each in ("[" * 12_000, json.dumps(late))
+    ]
+    for cookie in (others, "", "e30", mine[:-9], "!", *forged):
         assert refused(provider.finish, query, cookie).code == "unauthorised"
     assert refused(provider.finish, query | {"state": "x"}, mine).code == "unauthorised"
     assert (

@@ -80,7 +80,9 @@ def test_what_is_no_such_form(text: bytes) -> None:
 
 def test_boundaries() -> None:
     assert boundary('multipart/form-data; boundary="----x7"') == MARK
-    for wrong in ("text/plain", "multipart/form-data", "multipart/form-data; boundary=" + "x" * 71):
+    form = "multipart/form-data; boundary"
+    coded = (f"{form}*={charset}''x" for charset in ("idna", "undefined", "a\0b"))
+    for wrong in ("text/plain", "multipart/form-data", f"{form}=" + "x" * 71, *coded):
         with pytest.raises(BadForm):
             boundary(wrong)
 

@@ -231,7 +231,7 @@ def _visit(cookie: str) -> dict[str, Any]:
                 ("at", float),
             )
         }
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise Refused(
             "unauthorised",
             "the browser does not remember this sign-in: are cookies allowed? Begin again",
