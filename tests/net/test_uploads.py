@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
+from twisted.internet.defer import ensureDeferred
 
 from cod.client import ApiError, Client
 from cod.client.uploads import Sender
@@ -142,7 +143,7 @@ def sending(served: Served, upload: str, offset: int, length: int = len(DATA)) -
 # ---------------------------------------------------------------- the way it goes
 
 
-def test_a_file_in_pieces_becomes_an_image(served: Served) -> None:
+def test_a_file_in_pieces_becomes_an_image(served: Served, in_reactor: Any) -> None:
     upload = begun(served, sha256=SHA)
     assert where(served, upload) == 0
     at = 0
@@ -178,6 +179,8 @@ def test_a_file_in_pieces_becomes_an_image(served: Served) -> None:
     assert Effect("wake", "images") in served.effects
     assert asked(served, "HEAD", upload).status == 404
     assert served.local.get("/uploads")["items"] == []
+    in_reactor(lambda: ensureDeferred(served.server.intake.sweep()))
+    assert served.server.intake._sums == {}
 
 
 def test_a_file_may_come_along_with_its_creation(served: Served) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from cod.web.http.representations import gzips
 from cod.web.portal.answers import HTML, Answer, PageRequest
 
 KINDS = {
@@ -73,6 +74,6 @@ def answer(asked: PageRequest, found: Asset, headers: Mapping[str, str]) -> Answ
     headers = {"ETag": f'"{found.tag}"', "Vary": "Accept-Encoding", **headers}
     if asked.header("if-none-match") == headers["ETag"]:
         return Answer(304, headers=headers)
-    if found.packed and "gzip" in (asked.header("accept-encoding") or ""):
+    if found.packed and gzips(asked.header("accept-encoding") or ""):
         return Answer(200, found.packed, found.kind, headers | {"Content-Encoding": "gzip"})
     return Answer(200, found.content, found.kind, headers)

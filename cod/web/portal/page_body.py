@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 
 from cod.web.http import sessions
+from cod.web.http.representations import gzips
 from cod.web.http.request import MemoryBody, WebRequest, unquoted
 from cod.web.portal.answers import HTML, SECURITY, Answer, PageRequest
 from cod.web.portal.front import Portal
@@ -54,7 +55,7 @@ def packed(answer: Answer, accepts: str | None) -> Answer:
     """Return the answer, by gzip where the browser takes that and it is worth it."""
     fits = answer.kind == HTML and len(answer.body) >= WORTH_PACKING and not answer.secret
     fits = fits and "Content-Encoding" not in answer.headers
-    if fits and "gzip" in (accepts or ""):
+    if fits and gzips(accepts or ""):
         answer.body = gzip.compress(answer.body, 5, mtime=0)
         answer.headers["Content-Encoding"] = "gzip"
     if fits:

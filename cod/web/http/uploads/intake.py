@@ -81,7 +81,7 @@ class Intake:
         self._sums: dict[str, Sum] = {}
 
     def start(self) -> None:
-        """Begin, anew if it was stopped."""
+        """Start the threads, also after `stop`."""
         self._threads = _Threads(0, THREADS, "uploads")
         self._threads.start()
 
@@ -257,7 +257,10 @@ class Intake:
             for path in present:
                 if path.name not in needed and str(path) not in needed:
                     await self.in_thread(path.unlink, missing_ok=True)
-            for upload in await self.pool.read(uploads.every):
+            open_uploads = await self.pool.read(uploads.every)
+            ids = {upload.id for upload in open_uploads}
+            self._sums = {each: known for each, known in self._sums.items() if each in ids}
+            for upload in open_uploads:
                 # a file that is not here may be at another server
                 if upload.offset == upload.size == self._length(upload):
                     try:
