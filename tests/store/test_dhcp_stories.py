@@ -66,6 +66,11 @@ def test_one_held_node_keeps_a_few_addresses_at_most(tx: Tx, site: Site) -> None
     assert bindings.left(tx, node_of(tx).id) == MOST_LEFT
     again = os_asks(tx, site, NOW + 200, ciaddr=own)
     assert again is not None, "the one that it has is renewed"
+    later = NOW + 201 + site.policy.binding_time
+    again = os_asks(tx, site, later, ciaddr=own)
+    assert again is not None, "and so it is once it is over"
+    assert again.kind == "ACK"
+    assert os_asks(tx, site, later, ciaddr=dotted(ipv4(own) + 19)) is None
 
 
 def test_an_agent_that_looks_frees_what_its_system_kept(tx: Tx, site: Site) -> None:

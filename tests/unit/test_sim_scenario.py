@@ -226,6 +226,13 @@ def test_what_cannot_be_changed(key: str, sentence: str) -> None:
         change(small(), key, "1")
 
 
+def test_a_number_of_thousands_of_digits_is_none() -> None:
+    tables = small()
+    change(tables, "days", "1" * 5000)
+    with pytest.raises(BadScenario, match="days"):
+        read(tables)
+
+
 # ---------------------------------------------------------------- files
 
 

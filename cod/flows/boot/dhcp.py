@@ -359,10 +359,10 @@ def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> 
     if query.kind != "REQUEST" or not ours or wanted not in net.blocks or wanted in net.avoid:
         return None
     binding = batch.bindings.at(wanted)
-    if binding is not None and binding.expires_at > batch.now:
-        if binding.state != "left" or binding.node_id not in (None, client.id):
-            return None  # the address of another node
-    elif bindings.left(batch.tx, client.id) >= MOST_LEFT:
+    own = binding is not None and binding.state == "left" and binding.node_id in (None, client.id)
+    if binding is not None and binding.expires_at > batch.now and not own:
+        return None  # the address of another node
+    if not own and bindings.left(batch.tx, client.id) >= MOST_LEFT:
         return None  # anybody could have a row written for each address
     until = batch.now + batch.site.policy.binding_time
     row = Binding(

@@ -193,7 +193,7 @@ def change(tables: dict[str, Any], path: str, value: str) -> None:
         raise BadScenario([f"{path}: should name a key in a table, such as policy.inertia"])
     try:
         table[last] = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except ValueError:  # no TOML, or a number of thousands of digits
         table[last] = value
 
 
