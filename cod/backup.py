@@ -294,7 +294,9 @@ def _forget(folder: Path, keep: int) -> None:
     """Remove all sets but the newest, and what no set names any more."""
     every = sets(folder)
     for old in every[:-keep]:
-        shutil.rmtree(folder / "sets" / old.name)
+        # no set from the first step on, which renames it, whatever is left of it after a crash
+        with _growing(folder / "sets") as going:
+            (folder / "sets" / old.name).rename(going / "removed")
     left = every[-keep:]
     for digest in image_store.digests(folder / "images") - {
         digest for each in left for digest in each.images

@@ -3,6 +3,7 @@ as they were."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from datetime import UTC, datetime
@@ -226,6 +227,10 @@ def test_the_next_backup_copies_what_is_new_and_old_sets_go(small: Founded, tmp_
         each.sha256 for each in third.set.files
     }
     assert site_backup.check(backups, third.set) == []
+    good = run(small, "restore", str(backups), "--check", "-o", "json")
+    assert json.loads(good.stdout) == site_backup.described(third.set)
+    both = run(small, "restore", str(backups), "--check", "--list")
+    assert (both.exit_code, both.stdout) == (2, "")
 
 
 def test_nothing_is_overwritten_without_a_word(small: Founded, tmp_path: Path) -> None:
@@ -367,6 +372,27 @@ def test_a_folder_in_the_data_folder_would_be_backed_up_itself(
         assert done.exit_code == 1
         assert f"{folder} is in the data folder" in done.stderr
         assert not folder.exists()
+
+
+def test_a_set_that_is_half_removed_is_no_set(
+    small: Founded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backups = tmp_path / "backups"
+    site_backup.backup(small.file, backups, NOW)
+    real = shutil.rmtree
+
+    def dies(path: Path, **more: Any) -> None:
+        for database in path.rglob("database.gz"):
+            database.unlink()
+            raise SystemExit
+        real(path, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", dies)
+        with pytest.raises(SystemExit):
+            site_backup.backup(small.file, backups, NOW + 1, keep=1)
+    [left] = site_backup.sets(backups)
+    assert site_backup.check(backups, left) == []
 
 
 def test_a_backup_that_is_killed_is_no_set_and_the_next_one_goes_on(

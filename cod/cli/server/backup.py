@@ -7,12 +7,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cod.cli.server.db import HELD, no_hold
 from cod.cli.show import for_programs, print_json, print_table, size, with_json
 from cod.client import SITE_FILE
+
+if TYPE_CHECKING:
+    from cod.backup import Set
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 
@@ -91,27 +95,15 @@ def restore(
     """
     from cod import backup as site
 
+    if list_only and check_only:
+        raise click.UsageError("of --list and --check one may be given")
     with _refusals():
         if list_only:
-            found = [site.described(each) for each in site.sets(folder)]
-            if for_programs():
-                print_json(found)
-                return
-            print_table(
-                ("SET", "SITE", "SCHEMA", "ROWS", "FILES", "IMAGES"),
-                [
-                    (f["name"], f["site"], f["schema"], f["rows"], f["files"], f["images"])
-                    for f in found
-                ],
-            )
+            _list(folder)
             return
         wanted = site.chosen(folder, name)
         if check_only:
-            if faults := site.check(folder, wanted):
-                raise site.BackupRefused(
-                    f"the backup {wanted.name} is damaged: {'; '.join(faults)}"
-                )
-            click.echo(f"{folder}: set {wanted.name} is good")
+            _check(folder, wanted)
             return
         site_path = ctx.find_root().obj["site"]
         done = site.restore(
@@ -141,6 +133,31 @@ def restore(
         click.echo(HELD)
     for note in done.notes:
         click.echo(note, err=True)
+
+
+def _list(folder: Path) -> None:
+    from cod import backup as site
+
+    found = [site.described(each) for each in site.sets(folder)]
+    if for_programs():
+        print_json(found)
+        return
+    columns = ("name", "site", "schema", "rows", "files", "images")
+    print_table(
+        ("SET", "SITE", "SCHEMA", "ROWS", "FILES", "IMAGES"),
+        [tuple(each[column] for column in columns) for each in found],
+    )
+
+
+def _check(folder: Path, wanted: Set) -> None:
+    from cod import backup as site
+
+    if faults := site.check(folder, wanted):
+        raise site.BackupRefused(f"the backup {wanted.name} is damaged: {'; '.join(faults)}")
+    if for_programs():
+        print_json(site.described(wanted))
+    else:
+        click.echo(f"{folder}: set {wanted.name} is good")
 
 
 @contextmanager
