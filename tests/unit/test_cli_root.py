@@ -30,6 +30,18 @@ def test_a_server_in_the_environment_goes_before_a_site_in_it(
     assert str(tmp_path / "run" / "api.sock") in named.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--at 2026-12-01T08:00", "--at and --before need --for: how long?"),
+        ("--for 6h", "--for needs --at or --before."),
+    ],
+)
+def test_a_reservation_s_missing_option_is_named(words: str, sentence: str) -> None:
+    asked = CliRunner().invoke(cod, ["request", "submit", "web", "1", *words.split()])
+    assert (asked.exit_code, sentence in asked.stderr) == (2, True)
+
+
 @pytest.mark.slow
 def test_a_folder_goes_before_a_site_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -212,6 +212,23 @@ def test_what_would_free_it_and_when() -> None:
     assert why.sentence.endswith("Next that is known: v3 is draining and ends in 20 s (2 nodes).")
 
 
+def test_what_frees_a_move_is_in_order_of_time() -> None:
+    seen = site(
+        holders=[holder(1, 9, leaving=3)],
+        allocations=[Allocation(1, kind(), 9, 0)],
+        reclaims=[
+            OpenReclaim(each, 1, 1, kind(), 1, NOW + later)
+            for each, later in ((7, 300), (8, 100), (9, 200))
+        ],
+        requests=[replace(request(1, 3), source_id=1)],
+    )
+    assert [one.at for one in explain(seen, POLICY, NOW, 1).chances] == [
+        NOW + 100,
+        NOW + 200,
+        NOW + 300,
+    ]
+
+
 def test_what_a_vcm_has_promised() -> None:
     """Count a promised node as far as it is still wanted, and not after the deadline: then COD
     takes it."""

@@ -177,7 +177,11 @@ def submit(
     if starts_at is not None and before is not None:
         raise click.UsageError("Only one of --at and --before can be given.")
     if (starts_at is None and before is None) != (duration is None):
-        raise click.UsageError("--for belongs with --at or --before.")
+        raise click.UsageError(
+            "--at and --before need --for: how long?"
+            if duration is None
+            else "--for needs --at or --before."
+        )
     body = {"tuples": list(nodes), "spread": spread, "wait": not now}
     body |= body_of(AskedNodes, options)
     if starts_at is not None:

@@ -224,7 +224,9 @@ class _Names:
                 self._of[hold.request_id],
                 hold.request_id,
                 next(
-                    reasons.held([hold], {hold.request_id: f"request {hold.request_id}"}, self._now)
+                    reasons.of_holds(
+                        [hold], {hold.request_id: f"request {hold.request_id}"}, self._now
+                    )
                 ),
             )
         for part in plan.reserved:

@@ -17,7 +17,7 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.preemption import GroupHoldings, outranks, spare, takeable
 from cod.policy.scheduler.priority import ordered
-from cod.policy.scheduler.reasons import held, in_, nodes, portless
+from cod.policy.scheduler.reasons import in_, nodes, of_holds, of_ports
 from cod.policy.scheduler.snapshot import (
     Allocation,
     Decision,
@@ -173,15 +173,10 @@ def explain(
         ahead=ahead,
         types=tuple(_types(snapshot, request, feasibility)),
         holders=tuple(_holders(snapshot, request, kinds, now)),
-        chances=tuple(
-            sorted(
-                _chances(snapshot, policy, request, kinds, now, promises),
-                key=lambda one: (one.at is None, one.at or 0.0, one.sentence),
-            )
-        ),
+        chances=_sorted(_chances(snapshot, policy, request, kinds, now, promises)),
         own=sum(request.own.get(type_id, 0) for type_id in site_of),
         aside=sum(feasibility.aside.get(type_id, 0) for type_id in site_of),
-        portless=feasibility.portless(request)[1],
+        portless=feasibility.ports(request).unusable,
     )
     holds = [one for one in decision.holds if one.kind.type in types]
     names = {
@@ -193,7 +188,7 @@ def explain(
         for one in snapshot.requests
     } | {request_id: "it"}
     obstacles = {
-        "ports": portless(request, feasibility),
+        "ports": of_ports(request, feasibility),
         "maintenance": "" if code == "granted" else feasibility.maintained(request),
     }
     others = [
@@ -205,7 +200,7 @@ def explain(
         parts,
         reason=sentence,
         sentence=" ".join(
-            dict.fromkeys([*_summary(parts, now), *others, *held(holds, names, now)])
+            dict.fromkeys([*_summary(parts, now), *others, *of_holds(holds, names, now)])
         ),
     )
 
@@ -232,13 +227,13 @@ def _of_move(
         sum(row.count for row in rows if row.reserved == request.id)
         for rows in (snapshot.free_nodes, snapshot.coming)
     )
-    chances = [
+    chances = _sorted(
         chance
         for reclaim in snapshot.reclaims
         if reclaim.request_id == request.id and reclaim.open
         for chance in _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
-    ]
-    known = _next(sorted(chances, key=lambda one: one.at or 0.0), now)
+    )
+    known = _next(chances, now)
     wanted = sum(one.count for one in request.tuples)
     return Explanation(
         request.id,
@@ -249,7 +244,7 @@ def _of_move(
         free,
         coming,
         1,
-        chances=tuple(chances),
+        chances=chances,
         reason=sentence,
     )
 
@@ -402,6 +397,11 @@ def _chances(
         )
         if more > 0 and one.immune_until is not None:
             yield Chance(one.immune_until, more, f"nodes of {holder.name} lose their immunity")
+
+
+def _sorted(chances: Iterable[Chance]) -> tuple[Chance, ...]:
+    """Return the chances, the first first; those whose time is unknown come last."""
+    return tuple(sorted(chances, key=lambda one: (one.at is None, one.at or 0.0, one.sentence)))
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[Chance]:

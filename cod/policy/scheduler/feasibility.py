@@ -50,6 +50,20 @@ def lacking(wanted: str, document: str, attributes: str) -> Lacking:
     return _satisfies(wanted, attributes) + _of_template(document, attributes)
 
 
+@dataclass(frozen=True, slots=True)
+class PortCounts:
+    """Switch ports of the nodes that match a request for an isolated vcluster.
+
+    matching  nodes of the site that match, with any switch port
+    unusable  those of them that the vcluster cannot have
+    usable    those of them that it can have
+    """
+
+    matching: int
+    unusable: int
+    usable: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """The node kinds that match a tuple on one subnet. Tuples that the same types match share one.
@@ -188,19 +202,18 @@ class Feasibility:
         bits = {bit for bit in self._snapshot.windows for kind in kinds if kind.windows & bit}
         return "; ".join(self._snapshot.windows[bit].reason for bit in sorted(bits) if bit & closed)
 
-    def portless(self, request: PendingRequest) -> tuple[int, int, int]:
-        """Return three numbers: nodes of the site that match a request, with any switch port; those
-        of them that its isolated vcluster cannot have; and those with usable ports. The ports of
-        nodes that are set aside are unknown. All are zero for a vcluster that is not isolated."""
+    def ports(self, request: PendingRequest) -> PortCounts:
+        """Count the switch ports of the nodes that match a request. The ports of nodes that are set
+        aside are unknown. All counts are zero for a vcluster that is not isolated."""
         if not request.isolated:
-            return 0, 0, 0
+            return PortCounts(0, 0, 0)
         fits = {self.fit(one, replace(request, isolated=False)) for one in request.tuples}
         kinds = {kind for fit in fits for kind in fit.kinds}
         matching = sum(
             {type_id: count for fit in fits for type_id, count in fit.site_of.items()}.values()
         )
         usable = sum(self.sizes[kind.usable] for kind in kinds)
-        return matching, sum(self.sizes[kind] for kind in kinds) - usable, usable
+        return PortCounts(matching, sum(self.sizes[kind] for kind in kinds) - usable, usable)
 
     def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
         """Return what each type of the site lacks for a tuple: nothing for an eligible type."""

@@ -37,7 +37,7 @@ def in_(time: float, now: float) -> str:
     return f"in {span(time - now)}" if time > now else "now"
 
 
-def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:
+def of_holds(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterator[str]:
     """Yield a sentence for each request that nodes are held back for. `names`: of the requests, by
     id."""
     for one, (*own,) in itertools.groupby(holds, key=lambda hold: hold.request_id):
@@ -49,15 +49,15 @@ def held(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Iterato
         )
 
 
-def portless(request: PendingRequest, feasibility: Feasibility) -> str:
+def of_ports(request: PendingRequest, feasibility: Feasibility) -> str:
     """Return how many matching nodes an isolated vcluster cannot have for their switch ports; ''
     where there are none."""
-    matching, left_out, _ = feasibility.portless(request)
-    if not left_out:
+    ports = feasibility.ports(request)
+    if not ports.unusable:
         return ""
     return (
-        f"{nodes(matching)} match{'es' if matching == 1 else ''}; {left_out} of them "
-        f"{'has' if left_out == 1 else 'have'} no usable switch port, and the vcluster is isolated"
+        f"{nodes(ports.matching)} match{'es' if ports.matching == 1 else ''}; {ports.unusable} of"
+        f" them {'has' if ports.unusable == 1 else 'have'} no usable switch port, and the vcluster is isolated"
     )
 
 
@@ -148,10 +148,10 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Request
         )
         return waits(request, "busy", why)
     wanted = sum(one.count for one in request.tuples)
-    (_, left_out, usable) = feasibility.portless(request)
-    if left_out and (usable < wanted or _impossible(want, feasibility)):
+    ports = feasibility.ports(request)
+    if ports.unusable and (ports.usable < wanted or _impossible(want, feasibility)):
         # Ports become known, or work again: the request may wait for that.
-        why = f"{nodes(wanted)} wanted, {portless(request, feasibility)}"
+        why = f"{nodes(wanted)} wanted, {of_ports(request, feasibility)}"
         return waits(request, "ports", why)
     if maintained := feasibility.maintained(request):
         return waits(request, "maintenance", f"{_busy(anywhere)}; {maintained}")
