@@ -42,7 +42,7 @@ class ValueKind(StrEnum):
     def comparisons(self) -> tuple[str, ...]:
         """Return the operators that it has."""
         if self in (ValueKind.NUMBER, ValueKind.SPAN, ValueKind.SIZE, ValueKind.MOMENT):
-            return ("=", "!=", "<", ">", "<=", ">=", "in")
+            return ("=", "!=", *TURNED, "in")
         if self in (ValueKind.STATE, ValueKind.CHOICE, ValueKind.FLAG):
             return ("=", "!=", "in")
         return ("=", "!=", "~", "in")

@@ -8,7 +8,7 @@ grammar, from the weakest binding to the strongest:
     any    = all { "or" all }
     all    = one { [ "and" ] one }
     one    = "not" one | "(" any ")" | test | words
-    test   = FIELD ( "=" | "!=" | "~" | "<" | ">" | "<=" | ">=" ) value
+    test   = FIELD SIGN value          SIGN: a `Comparison`, or "!="
            | FIELD [ "not" ] "in" "(" value { "," value } ")"
     words  = word { "," word }
 
@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, get_args
 
 from cod.filters.fields import WORD_FIELDS, Comparison, FilterField, Value, ValueKind, read
 from cod.filters.ranges import RangeFault, expanded
@@ -35,11 +35,13 @@ MOST_TESTS = 200  # tests and words of a filter
 MOST_NAMES = 5000  # names that the ranges of a text stand for
 NONE = "none"
 
+_COMPARISONS = ("!=", *get_args(Comparison))
+_SIGNS = "|".join(map(re.escape, sorted(("(", ")", ",", *_COMPARISONS), key=len, reverse=True)))
+_NO_WORD = re.escape("".join(_COMPARISONS))
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<sign><=|>=|!=|[()=~<>,])|(?P<quoted>"[^"]*"|'[^']*')"""
-    r"""|(?P<word>(?:[^\s()\[\]=!~<>,"'&|;]|\[[^\[\]\s()]*\])+))"""
+    rf"""\s*(?:(?P<sign>{_SIGNS})|(?P<quoted>"[^"]*"|'[^']*')"""
+    rf"""|(?P<word>(?:[^\s()\[\],"'&|;{_NO_WORD}]|\[[^\[\]\s()]*\])+))"""
 )
-_COMPARISONS = ("=", "!=", "~", "<", ">", "<=", ">=")
 _RESERVED = ("and", "or", "not", "in")
 
 
@@ -181,13 +183,15 @@ class _FilterReader:
         if token.kind == "quoted":
             return [text[1:-1]]
         try:
-            found = expanded(text, MOST_NAMES - self._names)
+            found = expanded(text, MOST_NAMES)
         except RangeFault as fault:
             skipped = len(token.text) - len(text)
             self._fail(token.place + skipped + fault.place, str(fault))
         if not text:
             self._fail(token.place, "expected a block's name behind @")
         self._names += len(found)
+        if self._names > MOST_NAMES:
+            self._fail(token.place, f"a list has at most {MOST_NAMES:,} names")
         return found
 
     # ------------------------------------------------ filters

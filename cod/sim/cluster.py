@@ -41,7 +41,7 @@ class IncomingKey(NamedTuple):
 
 class SimMachine:
     """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until
-    when it is added; `failing`: see `sim.failures`; `blameless`: set aside though it is healthy;
+    when it is added; `failing`: see `sim.blame`; `blameless`: set aside though it is healthy;
     `out_until`: it does not come back into service before."""
 
     __slots__ = (

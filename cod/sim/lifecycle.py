@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from cod.model import Energy
 from cod.policy.scheduler.snapshot import Cache
+from cod.sim.blame import Failures
 from cod.sim.clock import Clock
 from cod.sim.cluster import SimMachine
-from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
 from cod.sim.machines import MachinePool
 from cod.sim.randomness import HOUR, about

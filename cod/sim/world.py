@@ -27,9 +27,9 @@ from cod.policy.scheduler.snapshot import (
     SiteSnapshot,
 )
 from cod.policy.sharing import entitlements, shares, turns
+from cod.sim.blame import Failures
 from cod.sim.clock import Clock
 from cod.sim.cluster import Cluster, ClusterOwner, ClusterReclaim, ClusterRequest, SimMachine
-from cod.sim.failures import Failures
 from cod.sim.imageserver import ImageServer
 from cod.sim.lifecycle import MachineLifecycle
 from cod.sim.machines import MachinePool

@@ -154,6 +154,8 @@ def test_a_moment_is_compared_with_a_date() -> None:
         ("x = 'abc", "at character 5 (behind 'x ='): the ' that begins here has no end"),
         ("a && b", "'&' means nothing: write and, or, not, !="),
         ("n[1-", "a range ends with ]"),
+        ("name in (n[1-5000], a)", "a list has at most 5,000 names"),
+        ("name in (a, n[1-5001])", "a range stands for at most 5,000 names"),
         ("n]", "at character 2 (behind 'n'): a range begins with ["),
         ("n[5-1]", "at character 3 (behind 'n['): 1 is less than 5"),
         ("@", "expected a block's name behind @"),

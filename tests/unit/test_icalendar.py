@@ -8,7 +8,7 @@ import icalendar as parser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.flows.scheduler.feed import Entry
+from cod.flows.scheduler.calendar_feed import Entry
 from cod.web.portal.icalendar import WIDTH, calendar
 
 ENTRY = Entry("vcluster-7@cod.test", "web: 3 nodes", "A lease.", 1.8e9, 1.8e9 + 3600, 5, 1.7e9)

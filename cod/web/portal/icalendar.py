@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
-from cod.flows.scheduler.feed import Entry
+from cod.flows.scheduler.calendar_feed import Entry
 
 KIND = "text/calendar; charset=utf-8"
 WIDTH = 75  # octets of a line, without its end

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from cod import svg
 from cod.flows.people import access
-from cod.flows.scheduler import calendar, feed
+from cod.flows.scheduler import calendar, calendar_feed
 from cod.flows.scheduler.calendar import Bar, Calendar, Closed, FreeSpan
 from cod.model import Refused, Site
 from cod.pool import Tx
@@ -110,7 +110,7 @@ def _chart(found: Calendar, step: float, now: float) -> Markup | None:
     drawn = svg.spans(
         "",
         rows,
-        svg.Axis("UTC", [(at, dated(at, length)) for at in dates], moments=True),
+        svg.Axis("UTC", [(date, dated(date, length)) for date in dates], moments=True),
         window=(found.since, found.until),
         mark=(now, "now"),
         sorts=[*KINDS.values(), FREE, MAINTENANCE],
@@ -123,7 +123,7 @@ def _cut(spans: Sequence[FreeSpan], dates: Sequence[float]) -> list[FreeSpan]:
     """Return the spans, cut at the dates below the chart: each part is a link of its own."""
     found = []
     for span in spans:
-        cuts = [span.start, *(at for at in dates if span.start < at < span.end), span.end]
+        cuts = [span.start, *(date for date in dates if span.start < date < span.end), span.end]
         found += [FreeSpan(start, end, span.nodes) for start, end in pairwise(cuts)]
     return found
 
@@ -186,11 +186,11 @@ def _span(bar: Bar, name: str) -> svg.Span:
 
 def _subscribed(
     tx: Tx, *, token: str, address: str, base: str, site: Site, now: float
-) -> feed.Feed:
+) -> calendar_feed.Feed:
     who = access.subscriber(tx, token, address, now, site.signin)
     if who is None:
         raise Refused("not_found", "This calendar does not exist, or its address was revoked.")
-    return feed.read(tx, who=who, base=base, site=site, now=now)
+    return calendar_feed.read(tx, who=who, base=base, site=site, now=now)
 
 
 async def _feed(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:

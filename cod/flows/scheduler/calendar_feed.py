@@ -14,8 +14,8 @@ from cod.quantity import counted
 from cod.states import UNDECIDED, RequestState, WindowState
 from cod.store.engine import Tx
 from cod.store.people import groups as group_rows
-from cod.store.scheduler import feed, maintenance
-from cod.store.scheduler.feed import Booked, LeasedVcluster
+from cod.store.scheduler import calendar_feed, maintenance
+from cod.store.scheduler.calendar_feed import Booked, LeasedVcluster
 
 KEPT = 30 * 86400.0  # seconds for which what has ended or was cancelled stays in the feed
 MOST = 2000  # vclusters, and reservations: the newest
@@ -57,13 +57,13 @@ def read(tx: Tx, *, who: Who, base: str, site: Site, now: float) -> Feed:
     """Return the feed of one who asks by a token: of its group, of all groups of its user, or, of
     an administrator's, of the site. `base`: the address of the portal."""
     since = now - KEPT
-    vclusters = {one.id: one for one in feed.leased(tx, who.groups, since, MOST)}
+    vclusters = {one.id: one for one in calendar_feed.leased(tx, who.groups, since, MOST)}
     entries = [
         _lease(one, one.began, base, site.domain)
         for one in vclusters.values()
         if one.began is not None
     ]
-    for one in feed.booked(tx, who.groups, since, MOST):
+    for one in calendar_feed.booked(tx, who.groups, since, MOST):
         vcluster = vclusters.get(one.vcluster_id)
         if vcluster is not None and not (one.kind == "create" and vcluster.began):
             entries.append(_reservation(one, vcluster, base, site.domain))
