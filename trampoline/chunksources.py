@@ -238,7 +238,8 @@ class ChunkSources:
         self._is_closed = False
 
     def chunks(self) -> Iterator[Packed]:
-        """Yield each chunk once. Raises PrimeError when the server fails, too."""
+        """Yield each chunk once. Raises PrimeError where neither another node nor the server gives
+        a chunk."""
         self._began = time.monotonic()
         chunks = self._found.chunks
         try:

@@ -2,11 +2,12 @@
 schemas.
 
 Address: ``https://HOST[:PORT][/redfish/v1/Systems/ID][?ca=FILE | ?fingerprint=SHA256 |
-?insecure=yes]``. Without a path the BMC's one system is meant. The certificate is checked against
+?insecure=yes]``. Without a path, the BMC has to have one system. The certificate is checked against
 the system's authorities unless an option says otherwise (`cod.power.trust`). ``http://`` is for
 BMCs behind a tunnel: it shows the password to the network.
 
-What a BMC can do it says itself: of the reset types that it allows the first of ours is taken.
+A BMC says which reset types it allows. The driver takes the first of its own list that is among
+them.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A request. `unknown`: the first critical control that COD does not know; ''."""
+    """A request. `unknown`: the first critical control that COD does not know, or ''."""
 
     id: int
     request: Bind | Unbind | Abandon | Extended | Change | LdapSearch

@@ -1,23 +1,20 @@
 """A node's present order. Derived from its row each time, so nothing is queued, lost or out of
 date.
 
-=============  ========
-               =====================================================================================
+=============  ========  ===================================================================
 state          action    why
-=============  ========
-               =====================================================================================
+=============  ========  ===================================================================
 wipe           wipe
 prime          prime     from its template, the images of that, and its place in its vcluster
 capture        capture   of the disk that its template was written to, to the image server
 burnin         burnin    its memory, disks and network; disks are written only while they are clean
 boot           reboot    into its vcluster's system
-active         reboot    its system is said to run, but its agent is here: the boot decision sends
-               it home
+active         reboot    its system is said to run, but its agent is here: the boot decision
+                         sends it home
 off            off       was told to power down
 trampoline     look      it is held, and has not told what its disks hold
 all others     wait      nothing is wanted, or nothing is decided yet
-=============  ========
-               =====================================================================================
+=============  ========  ===================================================================
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Faults outside of COD: switches, file servers, BMCs, other DHCP servers, the source of the energy
-curve, the directory, secondary name servers. Put together from the rows that their edges have
-written; nothing is asked here."""
+"""Tells which parts outside of COD do not do their work: switches, file servers, BMCs, other DHCP
+servers, the source of the energy curve, the directory, secondary name servers.
+
+The edges write rows about these parts. This module reads the rows, and asks no part."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
 """The boot and image server: HTTP/1.1, GET and HEAD, file bodies by sendfile; captured disks come
 in by PUT.
 
-=============================================  ==================================================
-``/boot/{mac}/script.ipxe``                    the node's boot script
-``/boot/{mac}/secret.cpio``                    a new secret for its boot, only for the address bound
-    to that MAC
-``/boot/disk/{signature}``, ``...-or-first``   the program that starts the disk with that signature
-    on a BIOS machine
-``/boot/once/{nonce}/{path}``                  the boot root, for the boot that was ordered with
-    that nonce
-``/files/{path}``                              the boot root
-``/images/{digest}/manifest.json``             the image store, for nodes whose template names the
-    image
-``/images/{digest}/data.zst``, ``.../file``    the same
-``/captures/{order}``                          disks that are being saved as images:
-    `net.bootserver.captures`
-``/latest/``, ``/nocloud/`` and others         what a node may know of itself:
-`net.bootserver.metadata`
-=============================================  ==================================================
+============================================  ====================================================
+``/boot/{mac}/script.ipxe``                   the node's boot script
+``/boot/{mac}/secret.cpio``                   a new secret for its boot, only for the address
+                                              bound to that MAC
+``/boot/disk/{signature}``, ``...-or-first``  the program that starts the disk with that
+                                              signature on a BIOS machine
+``/boot/once/{nonce}/{path}``                 the boot root, for the boot that was ordered
+                                              with that nonce
+``/files/{path}``                             the boot root
+``/images/{digest}/manifest.json``            the image store, for nodes whose template names
+                                              the image
+``/images/{digest}/data.zst``, ``.../file``   the same
+``/captures/{order}``                         disks that are being saved as images:
+                                              `net.bootserver.captures`
+``/latest/``, ``/nocloud/`` and others        what a node may know of itself:
+                                              `net.bootserver.metadata`
+============================================  ====================================================
 """
 
 from __future__ import annotations

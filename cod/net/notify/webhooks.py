@@ -43,8 +43,8 @@ _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re
 
 
 class Webhooks:
-    """Posts deliveries for `webhook`. `key` is the site's, `clock()` the time of day, `threads` a
-    started ThreadPool."""
+    """The sender of deliveries of the channel `webhook`. `key`: the site's key. `clock`: gives the
+    time of day. `threads`: a started ThreadPool."""
 
     def __init__(
         self,

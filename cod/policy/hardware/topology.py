@@ -58,7 +58,8 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Blocks by name; `unknown`: nodes in no block of which the network has said nothing."""
+    """Blocks by name; `unknown`: nodes that are in no block and whose place the network has not
+    told."""
 
     blocks: tuple[Proposed, ...]
     unknown: tuple[str, ...]

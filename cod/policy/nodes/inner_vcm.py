@@ -54,7 +54,8 @@ def head(hostnames: Collection[str], wanted: str | None) -> str:
 
 
 def check(configuration: Configuration) -> None:
-    """Raise `Refused` where nodes of that template cannot be told that they run a VCM."""
+    """Raise `Refused` where a template's nodes cannot find the invitation of their VCM: COD writes
+    them no seed."""
     if not configuration.seed:
         raise Refused(
             "conflict",

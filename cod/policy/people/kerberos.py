@@ -127,7 +127,7 @@ def keytab_trouble(keytab: bytes) -> str:
 
 
 def check_volume(sec: NfsSecurity, rules: KerberosRules, server: FileServer) -> None:
-    """Raise `Refused` where a volume on that file server cannot be protected so."""
+    """Raise `Refused` where a volume on that file server cannot have the security `sec`."""
     if sec == "sys":
         return
     if not rules.realm:

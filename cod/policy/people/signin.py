@@ -3,17 +3,14 @@
 Every attempt is counted before it is verified, under up to three names, and a success takes its own
 count back:
 
-=========  ======================================  ========================
-           ===============================
-counted    what                                    waits begin               counts
-=========  ======================================  ========================
-           ===============================
-pair       this name from this place               with the first failure    all of them
-address    this place, whatever the name           with the eleventh         all of them
-name       this name, from places that it is not   with the first failure    the first three of each
-           place known to sign in from
-=========  ======================================  ========================
-           ===============================
+=========  ======================================  ======================  =====================
+counted    what                                    waits begin             counts
+=========  ======================================  ======================  =====================
+pair       this name from this place               with the first failure  all of them
+address    this place, whatever the name           with the eleventh       all of them
+name       this name, from places that it is not   with the first failure  the first three of
+           known to sign in from                                           each place
+=========  ======================================  ======================  =====================
 
 The waits are 1, 2, 4 … 900 seconds; a count is forgotten a day after its last failure. An attempt
 that comes too early is turned away unverified and lengthens nothing.

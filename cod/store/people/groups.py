@@ -79,7 +79,7 @@ def type_terms(tx: Tx) -> dict[int, dict[int, TypeTerms]]:
 
 
 def give_types(tx: Tx, group_id: int, terms: Mapping[int, TypeTerms]) -> None:
-    """Replace what a group has been given of single types, by the type's id."""
+    """Replace a group's guarantee and shares of single types. `terms`: by the type's id."""
     tx.execute(delete(t.group_type_terms).where(t.group_type_terms.c.group_id == group_id))
     rows = [
         {"group_id": group_id, "type_id": type_id, **asdict(one)}

@@ -50,9 +50,9 @@ def add_to_reply(model: type[BaseModel], fields: list[RecordField]) -> None:
 def add_to_body(
     model: type[BaseModel], fields: tuple[RecordField, ...], defaults: dict[str, Any] | None
 ) -> None:
-    """Add the fields that people may set to a model that is being made. Defaults are those of
-    `defaults`, else the record's. With `defaults` of None each field may be left out, and is None
-    then."""
+    """Add to `model` the record's fields that people may set. `defaults`: values of fields that are
+    left out, before the record's own. Without `defaults` each field may be left out, and is
+    None."""
     own = get_annotations(model)
     made: dict[str, Any] = {}
     for order, each in enumerate(fields):

@@ -20,10 +20,16 @@ How to add a page
    there.
 3. A template `web/templates/vcluster.html`:
 
-       {% extends "base.html" %} {% block title %}{{ found[0].vcluster.name }}{% endblock %} {%
-       block crumbs %}{{ m.crumbs([("Virtual clusters", url("vclusters"))], found[0].vcluster.name)
-       }}{% endblock %} {% block main %} <section data-part="nodes" data-on="transition">{% block
-       nodes %} ... {% endblock %}</section> {% endblock %}
+       {% extends "base.html" %}
+       {% block title %}{{ found[0].vcluster.name }}{% endblock %}
+       {% block crumbs %}
+       {{ m.crumbs([("Virtual clusters", url("vclusters"))], found[0].vcluster.name) }}
+       {% endblock %}
+       {% block main %}
+       <section data-part="nodes" data-on="transition">
+       {% block nodes %} ... {% endblock %}
+       </section>
+       {% endblock %}
 
    Every template has:
        m                   the macros of `_macros.html`, documented there

@@ -283,10 +283,11 @@ class BindingReply(Reply):
 
 
 class ErasedDisk(Reply):
-    """One disk's erasure. `method`: write zeroes (by the disk), discard, overwrite (by the kernel),
-    one of these and discard, or truncate (a file that stands for a disk), after NVMe Format, NVMe
-    Sanitize or ATA Sanitize where the disk was purged, or tables alone (the data stays); `seconds`
-    that the erasure took; `checked`: bytes that were read back as zeros afterwards."""
+    """How one disk was erased. `method`: write zeroes (by the disk), discard, overwrite (by the
+    kernel), one of the first and the third with discard, truncate (a file that stands for a disk),
+    or tables alone (the data stays). The name of the command comes first where the disk was purged:
+    NVMe Format, NVMe Sanitize or ATA Sanitize. `seconds`: that the erasure took. `checked`: bytes
+    that were read back as zeros afterwards."""
 
     disk: str
     model: str
