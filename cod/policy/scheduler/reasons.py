@@ -57,7 +57,8 @@ def of_ports(request: PendingRequest, feasibility: Feasibility) -> str:
         return ""
     return (
         f"{nodes(ports.matching)} match{'es' if ports.matching == 1 else ''}; {ports.unusable} of"
-        f" them {'has' if ports.unusable == 1 else 'have'} no usable switch port, and the vcluster is isolated"
+        f" them {'has' if ports.unusable == 1 else 'have'} no usable switch port, and the vcluster"
+        " is isolated"
     )
 
 

@@ -283,7 +283,7 @@ class BindingReply(Reply):
 
 
 class ErasedDisk(Reply):
-    """How one disk was erased. `method`: write zeroes (by the disk), discard, overwrite (by the
+    """The erasure of one disk. `method`: write zeroes (by the disk), discard, overwrite (by the
     kernel), one of the first and the third with discard, truncate (a file that stands for a disk),
     or tables alone (the data stays). The name of the command comes first where the disk was purged:
     NVMe Format, NVMe Sanitize or ATA Sanitize. `seconds`: that the erasure took. `checked`: bytes
