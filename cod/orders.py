@@ -95,6 +95,8 @@ class Deposit:
     what    is captured: '' the whole disk, 'map' the map of its partitions without their contents,
             or a partition's number
     patience   seconds for which the image server may give no answer
+    others  URLs of the capture on the site's other servers, apart by spaces: for a part of these
+            seconds `url` alone is asked
     """
 
     url: str
@@ -102,6 +104,7 @@ class Deposit:
     least: int
     what: str = ""
     patience: int = 240
+    others: str = ""
 
 
 @dataclass(frozen=True, slots=True)

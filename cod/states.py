@@ -64,6 +64,7 @@ PHASES = {
     "pass on": "passing on",
     "compare": "comparing",
     "capture": "reading",
+    "capture anew": "reading anew for another server",
     "memory": "testing memory",
     "disk": "testing disks",
     "network": "testing the network",

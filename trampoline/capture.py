@@ -87,7 +87,7 @@ def _begins(disk: Disk) -> bool:
 
 def _send(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Progress) -> int:
     """Send all; return the bytes sent. Begins once more from where the server is, if it has lost
-    something."""
+    something, or another server has taken its place."""
     parts = [
         {
             "number": part.number,
@@ -99,32 +99,37 @@ def _send(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Prog
         }
         for part in found.parts
     ]
-    _resume(found, deposit, patience, progress)
+    url = deposit.url
+    deposit = _resume(found, deposit, patience, progress)
     sent = 0
     for _ in range(_REWINDS):
         sender = Sender(deposit, patience)
         try:
-            at = _Pass(found, sender, progress).run(sender.at())
+            at = sender.at()
+            phase = "capture" if sender.deposit.url == url else "capture anew"
+            at = _Pass(found, sender, progress, phase).run(at)
             sender.finish(found.copy.size, at, parts, deposit.what)
             return sent + sender.sent
         except Behind:
             sent += sender.sent
+            deposit = sender.deposit
         finally:
             sender.close()
     raise PrimeError("the image server keeps losing what it was sent")
 
 
-def _resume(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Progress) -> None:
-    """Take over what an order before this one has sent, if it is what this disk has there."""
+def _resume(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Progress) -> Deposit:
+    """Take over what an order before this one has sent, if it is what this disk has there. Return
+    the deposit, of the server that has answered."""
     sender = Sender(deposit, patience)
     try:
         at, digest = sender.before()
-        if not at:
-            return
-        compared = Comparison(sender.close)
-        _Pass(found, compared, progress, "compare", at).run(0)
-        if compared.digest() == digest:
-            sender.adopt(digest)
+        if at:
+            compared = Comparison(sender.close)
+            _Pass(found, compared, progress, "compare", at).run(0)
+            if compared.digest() == digest:
+                sender.adopt(digest)
+        return sender.deposit
     finally:
         sender.close()
 
@@ -218,7 +223,7 @@ class _Pass:
         found: DiskUsage,
         to: Destination,
         progress: Progress,
-        phase: str = "capture",
+        phase: str,
         end: int = 1 << 62,
     ) -> None:
         self._found, self._to, self._progress, self._end = found, to, progress, end

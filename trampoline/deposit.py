@@ -3,7 +3,8 @@ time.
 
 A connection that breaks is made again, for as long as the order has patience. Then the server is
 asked how far the disk is there, because the answer to the last piece may have been lost, or the
-server may have been started anew without all of it.
+server may have been started anew without all of it. A server that stays silent for a part of that
+time is given up for the next one that answers, which has the disk up to another byte.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 
@@ -20,6 +22,9 @@ from cod.orders import Deposit
 from trampoline.errors import PrimeError, WayError
 from trampoline.fetch import Patience, split, words
 
+# Part of an order's patience after which the other servers are asked, too: another has to be sent
+# all of it again, and a server that was started anew goes on where it was.
+_PART = 1 / 8
 _END = 900.0  # seconds for the server to bring a large image to its disk
 _BLOCK = 1 << 16  # bytes of a body, each of which may take as long as an answer
 _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
@@ -39,14 +44,14 @@ class _Broken(Exception):
 
 class Sender:
     """The sending side of a capture. Its methods raise PrimeError when the server says no, and
-    WayError when it has given no answer for as long as the deposit's patience lasts.
+    WayError when none has given an answer for as long as the deposit's patience lasts.
 
+    deposit   its `url` is of the server that answered last
     patience  of one try: seconds until a silent server is asked anew, and pauses between tries
     """
 
     def __init__(self, deposit: Deposit, patience: Patience) -> None:
-        self._host, self._port, self._path = split(deposit.url)
-        self._secret, self._patience, self._lasts = deposit.secret, patience, deposit.patience
+        self.deposit, self._patience = deposit, patience
         self._connection: HTTPConnection | None = None
         self._closed = False
         self.sent = 0
@@ -103,20 +108,25 @@ class Sender:
     # ------------------------------------------------------------ requests
 
     def _again(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
-        began = time.monotonic()
+        began, lasts = time.monotonic(), self.deposit.patience
         failures = 0
         while True:
-            try:
-                # what it says while a piece is being sent may never be heard
-                if failures and method == "PUT":
-                    self._ask("GET", "", b"", self._patience.stall)
-                return self._ask(method, path, body, stall)
-            except _Broken as error:
-                self._drop()
-                why = str(error)
+            late = time.monotonic() >= began + lasts * _PART
+            others = self.deposit.others.split() if late else ()
+            # the one that has most of it is asked just before each other: a cut of the machine's
+            # own cable is no reason to leave it
+            for url in (self.deposit.url, *others):
+                try:
+                    # what it says while a piece is being sent may never be heard
+                    if failures and method == "PUT":
+                        self._ask(url, "GET", "", b"", self._patience.stall)
+                    return self._ask(url, method, path, body, stall)
+                except _Broken as error:
+                    self._drop()
+                    why = str(error)
             failures += 1
             pause = min(self._patience.pause * 2 ** min(failures - 1, 8), 8.0)
-            if self._closed or time.monotonic() + pause >= began + self._lasts:
+            if self._closed or time.monotonic() + pause >= began + lasts:
                 break
             time.sleep(pause)
         raise WayError(
@@ -124,15 +134,19 @@ class Sender:
             f"{time.monotonic() - began:.0f} seconds"
         )
 
-    def _ask(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self._secret}", "Content-Length": str(len(body))}
+    def _ask(self, url: str, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
+        host, port, folder = split(url)
+        headers = {
+            "Authorization": f"Bearer {self.deposit.secret}",
+            "Content-Length": str(len(body)),
+        }
         try:
             if self._closed:
                 raise _Broken("it is not wanted any more")
             if self._connection is None:
                 # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
-                address: Any = (self._host.encode(), self._port)
-                self._connection = HTTPConnection(self._host, self._port, timeout=stall)
+                address: Any = (host.encode(), port)
+                self._connection = HTTPConnection(host, port, timeout=stall)
                 self._connection.sock = socket.create_connection(address, self._patience.stall)
                 self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             assert self._connection.sock
@@ -140,7 +154,7 @@ class Sender:
             connection = self._connection
             connection.request(
                 method,
-                self._path + path,
+                folder + path,
                 _blocks(body) if body else None,
                 headers if body else headers | {"Content-Length": "0"},
             )
@@ -156,6 +170,10 @@ class Sender:
         # What an answer means. Raises _Broken, Behind and PrimeError.
         if status in _TEMPORARY:
             raise _Broken(f"it answered {status}: {_words(content)}")
+        if url != self.deposit.url:
+            others = [self.deposit.url, *self.deposit.others.split()]
+            others.remove(url)
+            self.deposit = replace(self.deposit, url=url, others=" ".join(others))
         try:
             values = json.loads(content)
             if status == 200 and isinstance(values, dict):

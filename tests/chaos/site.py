@@ -216,8 +216,10 @@ def running(
     machines: int,
     database: str,
     environment: Mapping[str, str] = MappingProxyType({}),
+    disk: int = DISK,
 ) -> Iterator[ChaosSite]:
-    """Run a site until the block is left. `environment`: of the servers, beside the run's own."""
+    """Run a site until the block is left. `environment`: of the servers, beside the run's own;
+    `disk`: bytes of each machine's."""
     with ExitStack() as ending:
         prefix = f"codc{os.getpid()}x"
         folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
@@ -227,6 +229,6 @@ def running(
         control.up(LabSpec(site.lab, ()))
         ending.callback(control.down, site.lab)
         ending.callback(site.close)
-        made = ending.enter_context(agents.running(site.lab, machines, DISK, on=False))
+        made = ending.enter_context(agents.running(site.lab, machines, disk, on=False))
         site.begin(hosts, {machine.name: machine for machine in made})
         yield site

@@ -23,6 +23,7 @@ import pytest
 from sqlalchemy import Engine, update
 
 from cod.core.nodes import transitions
+from cod.flows.agents import orders
 from cod.flows.nodes import captures
 from cod.images import deposit, store
 from cod.images.verify import verify
@@ -401,6 +402,65 @@ def test_an_agent_sends_again_what_a_server_has_lost(
     assert calls.count(CHUNK) == 1  # the second time it began where the server was
     row = in_transaction(world.engine, images.named, ["mine"])["mine"]
     assert verify(world.images, row.digest).bad == ()
+
+
+def test_another_server_takes_it_in_anew_when_the_first_stays_away(
+    taking: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, put = taking, Sender.put
+    second = tmp_path / "second"
+    second.mkdir()
+    other = Captures(world.reactor, world.pool, SiteRef(world.site), second, time.time)
+    server = HttpServer(
+        world.reactor,
+        world.pool,
+        SiteRef(world.site),
+        tmp_path,
+        second,
+        ["127.0.0.1"],
+        0,
+        captures=other,
+    )
+    for service in (other, server):
+        world.in_reactor(service.startService)
+    calls: list[int] = []
+
+    def killing(self: Sender, piece: bytes, at: int, end: int) -> None:
+        calls.append(at)
+        if len(calls) == 3:
+            world.stop()
+        put(self, piece, at, end)
+
+    monkeypatch.setattr(capture, "CHUNKS", 4)
+    monkeypatch.setattr(Sender, "put", killing)
+    path = world.deposit().url.rpartition("/captures/")[2]
+    others = f"http://127.0.0.1:{server.port}/captures/{path}"
+    order = Order(path, "capture", deposit=replace(world.deposit(), patience=8, others=others))
+    phases: list[str] = []
+    try:
+        capture.capture(
+            order, [file_disk(world.disk)], lambda phase, *_: phases.append(phase), QUICK
+        )
+    finally:
+        for service in (server, other):
+            world.in_reactor(service.stopService)
+    assert list(dict.fromkeys(phases)) == ["capture", "capture anew"]
+    row = in_transaction(world.engine, images.named, ["mine"])["mine"]
+    assert verify(second, row.digest).bad == ()
+    assert deposit.orders(second) == set()
+    assert deposit.orders(world.images) == {path}, "until that server runs again"
+
+
+def test_the_order_names_the_captures_at_all_servers(taking: World) -> None:
+    world = taking
+    subnet = replace(world.site.subnets[0], others=("127.0.0.2",))
+    site = replace(world.site, subnets=(subnet,))
+    order = in_transaction(world.engine, orders.current, world.node(), site, "127.0.0.1")
+    assert order.deposit is not None
+    assert (order.deposit.url, order.deposit.others) == (
+        f"http://127.0.0.1:{world.port}/captures/{order.id}",
+        f"http://127.0.0.2:{world.port}/captures/{order.id}",
+    )
 
 
 def broken_off(world: World, monkeypatch: pytest.MonkeyPatch) -> str:

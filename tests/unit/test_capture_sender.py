@@ -4,6 +4,7 @@ moves."""
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 
 from cod.orders import Deposit
 from trampoline import deposit
-from trampoline.deposit import Sender
+from trampoline.deposit import Behind, Sender
 from trampoline.errors import WayError
 from trampoline.fetch import PATIENT
 
 MIB = 1 << 20
 TO = Deposit("http://127.0.0.1:1/captures/1.1", "5e" * 32, 0, patience=240)
+OTHER = "http://127.0.0.1:2/captures/1.1"
 
 
 class Time:
@@ -47,7 +49,7 @@ class Silent(Sender):
         self.time, self.answers, self.there = time, answers, there
         self.asked: list[str] = []
 
-    def _ask(self, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
+    def _ask(self, url: str, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
         self.asked.append(method)
         if self.time.now < self.answers:
             self.time.now += stall
@@ -68,6 +70,37 @@ def test_a_server_that_stays_silent_is_the_ways_fault(time: Time) -> None:
     with pytest.raises(WayError, match=r"no answer for 15 seconds; gave up after \d\d tries in 2"):
         sender.put(bytes(1000), 0, MIB)
     assert 220 < time.now < 270, "before the node's deadline of 300 s"
+
+
+class OneOfTwo(Silent):
+    """A sender with another server, which answers from the first moment, and has nothing."""
+
+    def __init__(self, time: Time, answers: float) -> None:
+        super().__init__(time, answers, MIB)
+        self.deposit = replace(TO, others=OTHER)
+
+    def _ask(self, url: str, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
+        if url != OTHER:
+            return super()._ask(url, method, path, body, stall)
+        self.deposit = replace(self.deposit, url=OTHER, others=TO.url)
+        if method == "PUT":
+            raise Behind(0)
+        return {"at": 0}
+
+
+def test_another_server_is_asked_once_the_first_has_been_silent_for_a_while(time: Time) -> None:
+    sender = OneOfTwo(time, 9000.0)
+    with pytest.raises(Behind) as behind:
+        sender.put(bytes(1000), MIB, 2 * MIB)
+    assert behind.value.at == 0, "it is sent all of it"
+    assert 30 <= time.now < 60
+    assert (sender.deposit.url, sender.deposit.others) == (OTHER, TO.url)
+
+
+def test_a_server_that_is_started_again_soon_keeps_what_it_has(time: Time) -> None:
+    sender = OneOfTwo(time, 25.0)
+    sender.put(bytes(1000), 0, MIB)
+    assert (sender.deposit.url, sender.sent) == (TO.url, 1000)
 
 
 class Recorder:

@@ -20,6 +20,7 @@ all others     wait      nothing is wanted, or nothing is decided yet
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cod.core import seed_parts
@@ -94,8 +95,9 @@ def current(
         return Order(look, "look", wipe=False, keep=spared)
     purge = "purge" in (node.wipe, site.policy.wipe)
     if action == "capture":
-        base = f"http://{_server(site, address)}:{site.boot.http_port}/captures"
-        order = _capture(tx, node, order_id, base, site.policy.patience)
+        servers = _subnet(site, address).servers
+        urls = [f"http://{each}:{site.boot.http_port}/captures/{order_id}" for each in servers]
+        order = _capture(tx, node, order_id, urls, site.policy.patience)
         return replace(order, keep=spared)
     if action == "burnin":
         plan = _burnin(
@@ -242,7 +244,7 @@ def _vcm_inside(
     return [inner_vcm.seed_part(vcluster.name, servers, inviter.authority, secret)]
 
 
-def _capture(tx: Tx, node: Node, order_id: str, base: str, site_patience: float) -> Order:
+def _capture(tx: Tx, node: Node, order_id: str, urls: Sequence[str], site_patience: float) -> Order:
     row = captures.get(tx, node.id)
     # less than the node's deadline: an agent that gives up by itself keeps what was sent
     patience = 0.8 * (NODE_RULES[NodeState.CAPTURE].deadline or 0.0) * site_patience
@@ -262,7 +264,9 @@ def _capture(tx: Tx, node: Node, order_id: str, base: str, site_patience: float)
         disk=disk.rule,
         wipe=False,
         sector=disk.sector,
-        deposit=Deposit(f"{base}/{order_id}", row.secret, disk.least, row.what, int(patience)),
+        deposit=Deposit(
+            urls[0], row.secret, disk.least, row.what, int(patience), " ".join(urls[1:])
+        ),
     )
 
 

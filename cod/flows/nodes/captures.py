@@ -41,6 +41,8 @@ from cod.store.nodes import captures, holding, nodes, sessions
 from cod.store.people import groups
 from cod.store.scheduler import reservations, vclusters
 
+ANEW = "The server that took it in does not answer: all of it is sent to another."
+
 under_way = captures.under_way
 
 
@@ -180,7 +182,7 @@ def _view(tx: Tx, node: Node, row: Capture) -> CaptureView:
         row.actor,
         row.asked_at,
         row.ended_at,
-        row.reason,
+        ANEW if runs and node.progress_phase == "capture anew" else row.reason,
         node.state,
         done,
         total,

@@ -187,8 +187,8 @@ class OutOfService(Body):
 class Progress(Reply):
     """Bytes of the running step that are done; `rate` in bytes per second.
 
-    phase   what they are of: wipe, zero, write, verify, pass on or capture; empty: its agent has
-            not said
+    phase   what they are of: wipe, zero, write, verify, pass on, capture or capture anew (at
+            another server); empty: its agent has not said
     source  where the image comes from: the name of a node that passes it on, or 'the server';
             empty: its agent has not said
     """

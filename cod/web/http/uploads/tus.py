@@ -118,7 +118,8 @@ def check_offset(upload: Upload, given: int, length: int | None) -> None:
         raise HttpProblem(
             409,
             "offset",
-            f"the upload has {upload.offset} bytes; go on from there, not from {given}",
+            f"this server has {upload.offset} bytes of the upload: go on from there, not from "
+            f"{given}",
         )
     if length is not None and given + length > upload.size:
         raise too_long(upload)
