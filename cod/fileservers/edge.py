@@ -18,6 +18,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 
+from cod.claimkeeper import ClaimKeeper
 from cod.fileservers.driver import FileServerDriver, FileServerError, Outcome
 from cod.flows.volumes import exports as flows
 from cod.model import FileServer, SiteRef, VolumeTask
@@ -50,6 +51,7 @@ class FileServerEdge(Claimer):
         super().__init__(reactor, pool, log, "looking for changes of volumes", POLL)
         self._reactor, self._drivers = reactor, drivers
         self._server, self._clock, self._site, self._effects = server_name, clock, site, effects
+        self._keeper = ClaimKeeper(reactor, pool, "fileservers", server_name, 2 * COMPARE)
         self._busy: dict[str, int] = defaultdict(int)
         self._begun = False
         self._compared: dict[str, float] = {}
@@ -65,10 +67,11 @@ class FileServerEdge(Claimer):
         for task in await self._pool.run(flows.claim, self._server, room, site, now, LEASE):
             self._busy[task.fileserver] += 1
             self.begin(self._carry_out(servers[task.fileserver], task))
-        for name, server in servers.items():
-            if now >= self._compared.get(name, 0.0) + COMPARE:
+        due = [each for each in servers if now >= self._compared.get(each, 0.0) + COMPARE]
+        if due and await self._keeper.keep(now) is not None:
+            for name in due:
                 self._compared[name] = now
-                self.begin(self._compare(server))
+                self.begin(self._compare(servers[name]))
 
     async def _carry_out(self, server: FileServer, task: VolumeTask) -> None:
         try:
@@ -114,9 +117,6 @@ class FileServerEdge(Claimer):
     async def _compare(self, server: FileServer) -> None:
         driver = self._drivers[server.driver]
         try:
-            now = self._clock()
-            if not await self._pool.run(flows.may_compare, self._server, now, 2 * COMPARE):
-                return
             found = await Deferred.fromCoroutine(driver.exports(server)).addTimeout(
                 ATTEMPT, self._reactor
             )

@@ -14,6 +14,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.defer import TimeoutError as TookTooLong
 
+from cod.claimkeeper import ClaimKeeper
 from cod.flows.nodes import power as flows
 from cod.model import SiteRef
 from cod.periodic import Periodic
@@ -52,7 +53,7 @@ class Poller(Periodic):
         super().__init__(reactor, pool, log, f"asking for {self.about}", TICK, at_once=True)
         self._reactor = reactor
         self._drivers = {name: driver for name, driver in drivers.items() if self.can(driver)}
-        self._server = server_name
+        self._keeper = ClaimKeeper(reactor, pool, self.about, server_name, LEASE)
         self._clock = clock
         self._site = site
         self._after = 0
@@ -77,16 +78,10 @@ class Poller(Periodic):
         begins = self._after == 0
         if begins and now + TICK / 2 < self._next_round:
             return  # ticks come a little early or late
-        found = await self._pool.run(
-            flows.meters,
-            self._server,
-            sorted(self._drivers),
-            self._after,
-            TICK / ROUND,
-            AT_ONCE,
-            self._clock(),
-            LEASE,
-            self.about,
+        if await self._keeper.keep(self._clock()) is None:
+            return
+        found = await self._pool.read(
+            flows.meters, sorted(self._drivers), self._after, TICK / ROUND, AT_ONCE
         )
         if begins:  # and not before: a database that is away costs no round
             self._next_round = now + ROUND

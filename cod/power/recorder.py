@@ -26,6 +26,7 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
 from cod import consolefiles
+from cod.claimkeeper import ClaimKeeper
 from cod.consolefiles import State
 from cod.flows.nodes import consoles as flows
 from cod.flows.nodes.consoles import Followed
@@ -104,6 +105,7 @@ class Recorder(Service):
         self._reactor, self._pool, self._drivers, self._server = reactor, pool, drivers, server_name
         self._clock, self._site, self._folder = clock, site, folder
         self._in_thread = in_thread or self._deferred
+        self._keeper = ClaimKeeper(reactor, pool, flows.CLAIM, server_name, LEASE)
         self._consoles: dict[int, Console] = {}
         self._ending: set[Deferred[None]] = set()
         self._held: dict[tuple[int, str], bytearray] = {}
@@ -162,11 +164,9 @@ class Recorder(Service):
     async def _look(self) -> None:
         rules, now = self._site.current.consoles, self._clock()
         try:
-            found = (
-                await self._pool.run(flows.followed, self._server, rules, now, LEASE)
-                if rules.record
-                else []
-            )
+            found: list[Followed] = []
+            if rules.record and await self._keeper.keep(now) is not None:
+                found = await self._pool.read(flows.followed, rules)
             if self.running:
                 self._agree({each.node_id: each for each in found})
             if not 0 <= now - self._swept < SWEEP:  # the clock may have been set back

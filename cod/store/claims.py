@@ -6,9 +6,8 @@ claim over between the check and the commit. A lock would do on one host; the ho
 cluster tell each other of writes alone.
 
 A claim is over when its owner has shown no sign of life for a while: each sign changes the row. How
-long a row has stayed as it is each server counts by itself (`workers.claimkeeper`), as the hosts'
-clocks may differ. Claims that are asked for now and then, and that no act is fenced by, are judged
-by their expiry.
+long a row has stayed as it is each server counts by itself (`claimkeeper`), as the hosts' clocks may
+differ. The expiry is what people are shown, and what servers of a release before judge some by.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def hold(
     """Get the claim, or renew `held`, until `now + seconds`; None while another owner has it.
 
     over  a claim of another owner that was found to be over: this owner takes it if it has not
-          changed. None: another's claim is over when it has expired by `now`
+          changed
 
     Renewing keeps the generation. An owner that asks without holding the claim was restarted: it
     takes the claim over from its former self at once. The new generation keeps the former self from
@@ -73,7 +72,7 @@ def hold(
         # and tries again.
         return _ROWS.add(tx, name=name, owner=owner, generation=1, expires_at=until)
     own = row.owner == owner
-    if not own and (row.expires_at > now if over is None else not is_unchanged(row, over)):
+    if not own and (over is None or not is_unchanged(row, over)):
         return None
     same = own and held is not None and held.generation == row.generation
     columns = {"owner": owner, "generation": row.generation + (not same), "expires_at": until}
@@ -125,9 +124,3 @@ def give_up(tx: Tx, claim: Claim) -> None:
         .values(expires_at=0.0)
         .where(_c.name == claim.name, _c.owner == claim.owner, _c.generation == claim.generation)
     )
-
-
-def left(tx: Tx, name: str, now: float) -> float:
-    """Return the seconds that the claim is still valid, for any owner; 0 without a claim."""
-    until = tx.scalar(select(_c.expires_at).where(_c.name == name))
-    return max(0.0, (until or 0.0) - now)

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeVar
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
+from cod.claimkeeper import ClaimKeeper
 from cod.flows.images import images
 from cod.images import ingest, store
 from cod.model import Image, ImageRules, Ingested, Refused
@@ -30,7 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PERIOD = 1.0  # seconds between looks
-RENEW = 10.0  # seconds between renewals of the claim
+CLAIM = 30.0  # seconds that the claim outlives its owner's last sign
 SWEEP = 60.0  # seconds between searches for folders that nobody needs
 NICE = 10
 AT_ONCE = 2
@@ -60,14 +61,15 @@ class Ingester(Periodic):
         several: bool = False,
     ) -> None:
         super().__init__(reactor, pool, log, "images", PERIOD, at_once=True)
-        self._root, self._uploads, self._server, self._clock = root, uploads, server, clock
+        self._keeper = ClaimKeeper(reactor, pool, "ingest", server, CLAIM)
+        self._root, self._uploads, self._clock = root, uploads, clock
         self._reactor, self._rules, self._several = reactor, rules, several
         self._absent: dict[int, Image] = {}  # their files are on another server
         self._stopping = threading.Event()
         self._threads: set[Deferred[Any]] = set()
         self._busy: dict[int, int | None] = {}  # groups by the images that are being taken in
         self._served: dict[int | None, float] = {}  # when each group's last turn began
-        self._renewed = self._swept = 0.0
+        self._swept = 0.0
 
     def startService(self) -> None:
         # a new one: a thread of the last run may not have ended yet
@@ -86,50 +88,49 @@ class Ingester(Periodic):
     async def look(self) -> None:
         """Begin with images that wait; keep the claim while some are being taken in; or sweep."""
         self._absent = {each: one for each, one in self._absent.items() if not _is_here(one)}
-        while len(self._busy) < AT_ONCE:
-            image = await self._pool.run(
-                images.take,
-                owner=self._server,
-                now=self._clock(),
+        while len(self._busy) < AT_ONCE and (image := await self._next()) is not None:
+            self._busy[image.id] = image.group_id
+            self._served[image.group_id] = self._clock()
+            ensureDeferred(self._turn(image))
+        if self._busy:
+            await self._keeper.keep(self._clock())
+            return
+        if self._clock() - self._swept > SWEEP:
+            await self._sweep()
+        if self._several:
+            await self._keeper.give_up()
+
+    async def _next(self) -> Image | None:
+        """Return the image to take in next, under the claim; None: there is none whose file is
+        here, or another server has the claim."""
+        while True:
+            image = await self._pool.read(
+                images.next_waiting,
                 busy=list(self._busy.values()),
                 served=dict(self._served),
                 absent=list(self._absent),
             )
             if image is None or self._stopping.is_set():
-                break
+                return None
             if self._several and not _is_here(image):
                 self._absent[image.id] = image
-                if not self._busy:
-                    await self._let_go()
                 continue
-            self._busy[image.id] = image.group_id
-            self._served[image.group_id] = self._renewed = self._clock()
-            ensureDeferred(self._turn(image))
-        if self._busy and self._clock() - self._renewed >= RENEW:
-            self._renewed = self._clock()
-            await self._pool.run(images.renew, owner=self._server, now=self._clock())
-        elif not self._busy and self._clock() - self._swept > SWEEP:
-            # folders of images that were deleted
-            present = store.digests(self._root)
-            unneeded = await self._pool.run(
-                images.unneeded,
-                owner=self._server,
-                present=present,
-                now=self._clock(),
-                alone=not self._several,
-            )
-            if unneeded is None:
-                return
-            self._swept = self._clock()
-            for digest in unneeded:
-                log.info("removing the files of a deleted image: %s", digest)
-                await self._in_thread(store.remove, self._root, digest)
-            if self._several:
-                await self._let_go()
+            held = self._keeper.claim
+            if await self._keeper.keep(self._clock()) is None or self._stopping.is_set():
+                return None
+            if held is not None:  # else another server may have taken it in meanwhile
+                return image
 
-    async def _let_go(self) -> None:
-        """Let another server take images in, and remove files of deleted ones."""
-        await self._pool.run(images.let_go, owner=self._server, now=self._clock())
+    async def _sweep(self) -> None:
+        """Remove the folders of images that were deleted."""
+        present = store.digests(self._root)
+        if await self._keeper.keep(self._clock()) is None:
+            return
+        unneeded = await self._pool.run(images.unneeded, present=present, alone=not self._several)
+        self._swept = self._clock()
+        for digest in unneeded:
+            log.info("removing the files of a deleted image: %s", digest)
+            await self._in_thread(store.remove, self._root, digest)
 
     async def _turn(self, image: Image) -> None:
         try:

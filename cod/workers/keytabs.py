@@ -18,6 +18,7 @@ from typing import Any
 from twisted.internet.defer import TimeoutError as TookTooLong
 
 from cod.childprocess import ChildProcess
+from cod.claimkeeper import ClaimKeeper
 from cod.flows.nodes import keytabs as flows
 from cod.model import KerberosRules, KeytabTask, SiteRef
 from cod.periodic import Claimer
@@ -55,7 +56,8 @@ class KeytabMaker(Claimer):
         effects: Callable[[Any], None],
     ) -> None:
         super().__init__(reactor, pool, log, "looking for keytabs to be made", POLL)
-        self._reactor, self._server, self._clock, self._site = reactor, server_name, clock, site
+        self._keeper = ClaimKeeper(reactor, pool, flows.CLAIM, server_name, LEASE)
+        self._reactor, self._clock, self._site = reactor, clock, site
         self._check, self._seal, self._effects = check, seal, effects
         self._busy: set[str] = set()  # hosts that a command runs for
 
@@ -65,12 +67,12 @@ class KeytabMaker(Claimer):
         if not (site.kerberos.realm and site.kerberos.keytab_command):
             return  # nor are principals removed
         room = AT_ONCE - len(self._busy)
-        if room <= 0 or not await self._pool.read(flows.due, site, now):
+        if room <= 0 or await self._keeper.keep(now) is None:
             return
         # those of now: one that ends meanwhile may still be due by what the transaction reads
         busy = frozenset(self._busy)
-        tasks = await self._pool.run(flows.claim, self._server, busy, site, now, LEASE)
-        for task in tasks[:room]:
+        due = await self._pool.read(flows.due, site, now)
+        for task in [each for each in due if each.host not in busy][:room]:
             self._busy.add(task.host)
             self.begin(self._carry_out(task, site.kerberos))
 

@@ -19,11 +19,12 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, ensureDeferred
 
+from cod.claimkeeper import ClaimKeeper
+from cod.flows.claims import Claim
 from cod.flows.nodes import deadlines, hold
 from cod.flows.scheduler import apply_plan, maintenance, plan
 from cod.model import Effect, Refused, SiteRef
 from cod.pool import Pool
-from cod.workers.claimkeeper import ClaimKeeper
 
 PERIOD = 1.0  # seconds between looks
 # after a look wake-ups gather so many times as long as it took, `PERIOD` at most: after an outage
@@ -56,13 +57,7 @@ class Manager(Service):
     ) -> None:
         self._reactor, self._pool, self._site = reactor, pool, site
         self._clock, self._effects = clock, effects
-        self._keeper = ClaimKeeper(
-            reactor,
-            lambda: pool.read(plan.find),
-            lambda now, held, over: pool.run(plan.hold, server, now, CLAIM, held, over),
-            server,
-            CLAIM,
-        )
+        self._keeper = ClaimKeeper(reactor, pool, "manager", server, CLAIM)
         self._pulse: object = None
         self._seen: plan.Observed | None = None
         self._still: plan.NoChange | None = None
@@ -110,8 +105,7 @@ class Manager(Service):
             self._gathers = False
             if not self._woken:
                 await self._rest(PERIOD - gathered)
-        if self._keeper.claim is not None:
-            await self._pool.run(plan.give_up, self._keeper.claim)
+        await self._keeper.give_up()
 
     async def _rest(self, seconds: float) -> None:
         """Wait so long, or until `_go_on` is called."""
@@ -183,7 +177,7 @@ class Manager(Service):
                 )
         self._offset = offset
 
-    async def _hold(self) -> plan.Claim | None:
+    async def _hold(self) -> Claim | None:
         """Return the claim, renewed in time; None while it is another server's."""
         now = self._clock()
         before = self._keeper.claim
@@ -237,7 +231,7 @@ class Manager(Service):
             self._aside[act.request_id] = self._reactor.seconds() + ASIDE
             self._next_pass = 0.0
 
-    async def _act(self, act: apply_plan.Act, claim: plan.Claim) -> tuple[apply_plan.Act, ...]:
+    async def _act(self, act: apply_plan.Act, claim: Claim) -> tuple[apply_plan.Act, ...]:
         """Carry out an act; return the acts that take over the part that it could not do."""
         done = None
         try:

@@ -15,11 +15,11 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from cod.childprocess import ChildProcess
+from cod.claimkeeper import ClaimKeeper
 from cod.flows.scheduler import starts
 from cod.model import SiteRef
 from cod.periodic import Periodic
 from cod.pool import Pool
-from cod.workers.claimkeeper import ClaimKeeper
 
 PERIOD = 5.0  # seconds between looks
 REST = 4.0
@@ -45,13 +45,7 @@ class StartForecasts(Periodic):
         super().__init__(reactor, pool, log, "the starts of requests are not told", PERIOD)
         self._reactor, self._site, self._clock = reactor, site, clock
         self._program = program
-        self._keeper = ClaimKeeper(
-            reactor,
-            lambda: pool.read(starts.find),
-            lambda now, held, over: pool.run(starts.hold, server, now, CLAIM, held, over),
-            server,
-            CLAIM,
-        )
+        self._keeper = ClaimKeeper(reactor, pool, "starts", server, CLAIM)
         self._seen: starts.Observed | None = None
         self._next = self._rests = 0.0
         self._child: ChildProcess | None = None

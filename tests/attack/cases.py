@@ -15,8 +15,8 @@ from functools import cache
 
 from sqlalchemy import event
 
-from cod.flows.scheduler import plan
 from cod.model import Energy, Policy, Site
+from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
@@ -179,7 +179,7 @@ def _pass(tx: Tx, site: Site, vcluster_id: int, found: Flooded) -> None:
     """Run a pass of the manager, until the vcluster has its node."""
     now = 1.0 + found.passes
     with _counted(tx, found):
-        claim = plan.hold(tx, "a", now, 10.0)
+        claim = claims.hold(tx, "manager", "a", now, 10.0)
         acts = planned(tx, site, now)
     assert claim is not None
     for act in acts:

@@ -85,7 +85,7 @@ class Serving:
         lines = self.metrics().splitlines()
         return {'cod_part_up{part="manager"} 1.0', 'cod_part_up{part="web"} 1.0'} <= set(
             lines
-        ) and any(line.startswith('cod_flow_seconds_count{flow="plan.hold"}') for line in lines)
+        ) and any(line.startswith('cod_flow_seconds_count{flow="claims.hold"}') for line in lines)
 
     def says(self, words: str, times: int = 1) -> None:
         self.until(lambda: self.log.count(words) >= times, words)

@@ -436,15 +436,20 @@ def test_another_server_takes_it_in_anew_when_the_first_stays_away(
     path = world.deposit().url.rpartition("/captures/")[2]
     others = f"http://127.0.0.1:{server.port}/captures/{path}"
     order = Order(path, "capture", deposit=replace(world.deposit(), patience=8, others=others))
-    phases: list[str] = []
-    try:
-        capture.capture(
-            order, [file_disk(world.disk)], lambda phase, *_: phases.append(phase), QUICK
+    told: dict[str, str] = {}
+
+    def tell(phase: str, *_: object) -> None:
+        in_transaction(
+            world.engine, lambda tx: nodes.change(tx, world.node(), progress_phase=phase)
         )
+        told.setdefault(phase, world.show().reason)
+
+    try:
+        capture.capture(order, [file_disk(world.disk)], tell, QUICK)
     finally:
         for service in (server, other):
             world.in_reactor(service.stopService)
-    assert list(dict.fromkeys(phases)) == ["capture", "capture anew"]
+    assert told == {"capture": "", "capture anew": captures.ANEW}
     row = in_transaction(world.engine, images.named, ["mine"])["mine"]
     assert verify(second, row.digest).bad == ()
     assert deposit.orders(second) == set()

@@ -13,7 +13,6 @@ from sqlalchemy import Engine, select, update
 from cod.core import leases
 from cod.flows.agents import orders
 from cod.flows.nodes import hold
-from cod.flows.scheduler import plan
 from cod.model import Refused, Site
 from cod.states import NodeEvent, Step
 from cod.store import claims, schema, watermarks
@@ -424,24 +423,24 @@ def test_a_lost_tail_of_the_database_holds_the_site_and_is_told(engine: Engine, 
 
 
 def test_a_plan_that_is_being_carried_out_ends_when_the_site_is_held(tx: Tx) -> None:
-    claim = plan.hold(tx, "a", 0.0, 10.0)
+    claim = claims.hold(tx, "manager", "a", 0.0, 10.0)
     assert claim is not None
     hold.start(tx, 1.0)
     with pytest.raises(claims.Lost):
         claims.confirm(tx, claim)
     assert not claims.went_back(tx, claim)
-    again = plan.hold(tx, "a", 2.0, 10.0, claim)
+    again = claims.hold(tx, "manager", "a", 2.0, 10.0, claim)
     assert again is not None
     claims.confirm(tx, again)
 
 
 def test_a_claim_that_grows_or_was_taken_over_is_no_lost_tail(tx: Tx) -> None:
-    mine = plan.hold(tx, "a", 0.0, 10.0)
+    mine = claims.hold(tx, "manager", "a", 0.0, 10.0)
     assert mine is not None
     assert not claims.went_back(tx, mine)
-    plan.hold(tx, "a", 5.0, 10.0, mine)
+    claims.hold(tx, "manager", "a", 5.0, 10.0, mine)
     assert not claims.went_back(tx, mine)
-    plan.hold(tx, "b", 100.0, 10.0)
+    claims.hold(tx, "manager", "b", 100.0, 10.0, over=claims.find(tx, "manager"))
     assert not claims.went_back(tx, mine)
     tx.execute(t.claims.delete())
     assert claims.went_back(tx, mine)

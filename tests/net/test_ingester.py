@@ -20,6 +20,7 @@ from cod.images import ingest
 from cod.images.verify import verify
 from cod.model import Image, ImageRules, Refused
 from cod.pool import Pool, in_transaction
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.people import groups
 from cod.workers import ingest as edge
@@ -331,9 +332,7 @@ def test_each_of_several_servers_takes_in_the_files_that_it_has(
     loop.until(lambda: state(engine, "there").state == "ready")
     assert {state(engine, name).state for name in ("elsewhere", "begun")} == {"ingesting"}
     # whoever has its file can have the claim
-    loop.until(
-        lambda: in_transaction(engine, images.renew, owner="third", now=loop.seconds()), 60.0
-    )
+    loop.until(lambda: in_transaction(engine, claims.find, "ingest").is_given_up(), 60.0)
     there.rename(elsewhere)  # a server sees it after all
     loop.until(lambda: state(engine, "elsewhere").state == "ready")
 
@@ -342,3 +341,13 @@ def test_each_of_several_servers_removes_its_files_of_deleted_images(
     several: list[Path], loop: Loop
 ) -> None:
     loop.until(lambda: not any((root / ("9" * 64)).exists() for root in several))
+
+
+def test_a_server_takes_images_in_after_one_whose_clock_was_ahead(
+    engine: Engine, several: list[Path], loop: Loop, tmp_path: Path
+) -> None:
+    in_transaction(engine, claims.hold, "ingest", "dead", loop.seconds() + 3600.0, 30.0)
+    there = tmp_path / "there"
+    there.write_bytes(disk(1_000_000))
+    add(engine, "there", there)
+    loop.until(lambda: state(engine, "there").state == "ready", 60.0)

@@ -16,6 +16,7 @@ from cod.flows.scheduler import apply_plan, plan
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedVcluster, Effect, Refused, Site, SiteRef
 from cod.states import NodeEvent
+from cod.store import claims
 from cod.store.nodes import nodes
 from cod.store.scheduler import requests, vclusters
 from cod.workers.manager import CLAIM, Manager
@@ -235,7 +236,7 @@ def test_a_claim_lost_in_the_middle_of_a_pass_ends_it(
     def steal(name: str) -> None:
         if name == "grant" and "grant" in house.pool.flows:
             with engine.begin() as tx:
-                claim = plan.hold(tx, "b", house.clock.seconds() + CLAIM, CLAIM)
+                claim = claims.hold(tx, "manager", "b", 0.0, CLAIM, over=claims.find(tx, "manager"))
                 assert claim is not None
 
     house.pool.before = steal

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from cod.flows.images import images as image_flows
+from cod.model import HostPart
 from cod.states import NodeState
+from cod.store import servers
 from cod.store.images import images, uploads
 from cod.store.nodes import captures, nodes
 from tests.net.apiserver import NOW, Served
@@ -172,7 +173,8 @@ def test_a_page_says_when_no_image_server_runs(there: Served) -> None:
     browser = browse(there)
     for path in ("/images", "/images/new"):
         assert "No image server runs" in browser.get(path).words
-    there.tx(image_flows.take, owner="head1", now=NOW)
+    part = HostPart("head1", "images", ("10.77.0.1",), "0.1", "0042", NOW, NOW)
+    there.tx(servers.renew, part)
     for path in ("/images", "/images/new"):
         assert "No image server runs" not in browser.get(path).words
     there.clock.now += 120

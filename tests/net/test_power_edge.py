@@ -26,9 +26,9 @@ from cod.power.lab import LabDriver
 from cod.power.meters import Meters
 from cod.power.pdu import Outlet, PduDriver
 from cod.power.poll import PowerPoll
-from cod.power.poller import ALONE, AT_ONCE, ROUND, TICK
+from cod.power.poller import ALONE, AT_ONCE, LEASE, ROUND, TICK
 from cod.states import POWER_CONTROL
-from cod.store import tables
+from cod.store import claims, tables
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from tests.conftest import SUBNET
@@ -654,6 +654,32 @@ def test_every_machine_is_measured_once_a_round_and_not_all_at_once(world: World
     world.bmc.drawn["n3"] = None
     world.pass_(ROUND / 2)
     assert [world.node(f"n{number}").watts for number in (1, 2, 3)] == [1.0, None, None]
+
+
+def test_another_server_measures_after_one_whose_clock_was_ahead(world: World) -> None:
+    with world.engine.begin() as tx:
+        world.add(tx, "n1")
+        claims.hold(tx, "meter", "s2", 3600.0, LEASE)
+    world.bmc.drawn = {"n1": 1.0}
+    world.meters.startService()
+    world.pass_(LEASE - 1)
+    assert world.node("n1").watts is None
+    world.pass_(ROUND + 2 * TICK)
+    assert world.node("n1").watts == 1.0
+
+
+def test_a_server_whose_clock_is_behind_goes_on_measuring(world: World) -> None:
+    with world.engine.begin() as tx:
+        world.add(tx, "n1")
+        held = claims.hold(tx, "meter", "s2", -3600.0, LEASE)
+    world.bmc.drawn = {"n1": 1.0}
+    world.meters.startService()
+    for _ in range(4):
+        world.pass_(LEASE / 2)
+        with world.engine.begin() as tx:
+            held = claims.hold(tx, "meter", "s2", world.clock.seconds() - 3600.0, LEASE, held, held)
+            assert held is not None
+    assert world.node("n1").watts is None
 
 
 def test_a_bmc_that_hangs_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

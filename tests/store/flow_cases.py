@@ -40,7 +40,7 @@ from cod.flows.people import directory_sync, invitations, signin
 from cod.flows.people import groups as group_flows
 from cod.flows.people import people as people_flows
 from cod.flows.people import tokens as token_flows
-from cod.flows.scheduler import apply_plan, maintenance, plan, requests, series, starts, usage
+from cod.flows.scheduler import apply_plan, maintenance, requests, series, starts, usage
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.vcms import certificates, vcms
 from cod.flows.volumes import exports
@@ -75,6 +75,7 @@ from cod.model import (
 from cod.net.nmp import verbs
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeEvent, Step
+from cod.store import claims
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
 from cod.store.nodes import bindings, nodes
@@ -421,45 +422,22 @@ def images__uploads__sweep(lab: Lab) -> Call:
 
 
 @case
-def images__images__take(lab: Lab) -> Call:
-    completed(lab)
-    return partial(images.take, owner="a", now=lab.now)
-
-
-@case
-def images__images__renew(lab: Lab) -> Call:
-    completed(lab)
-    images.take(lab.tx, owner="a", now=lab.now)
-    return partial(images.renew, owner="a", now=lab.now + 5)
-
-
-@case
 def images__images__finish(lab: Lab) -> Call:
     image = completed(lab)
-    images.take(lab.tx, owner="a", now=lab.now)
     return partial(images.finish, image_id=image.id, ingested=MADE)
 
 
 @case
 def images__images__fail(lab: Lab) -> Call:
     image = completed(lab)
-    images.take(lab.tx, owner="a", now=lab.now)
     return partial(images.fail, image_id=image.id, reason="no image")
 
 
 @case
 def images__images__unneeded(lab: Lab) -> Call:
     completed(lab)
-    images.take(lab.tx, owner="a", now=lab.now)
     present = frozenset({"ef" * 32})
-    return partial(images.unneeded, owner="a", present=present, now=lab.now)
-
-
-@case
-def images__images__let_go(lab: Lab) -> Call:
-    completed(lab)
-    images.take(lab.tx, owner="a", now=lab.now)
-    return partial(images.let_go, owner="a", now=lab.now)
+    return partial(images.unneeded, present=present)
 
 
 @case
@@ -507,12 +485,6 @@ def nodes__captures__keep(lab: Lab) -> Call:
     captures.note_digest(lab.tx, **said, digest=MADE.digest)
     rules, saved = ImageRules(), replace(MADE, format="capture")
     return partial(captures.keep, **said, ingested=saved, partitions=(), rules=rules, now=lab.now)
-
-
-@case
-def nodes__consoles__followed(lab: Lab) -> Call:
-    lab.machine(1, "inactive")
-    return bound(consoles.followed, "a", ConsoleRules(record=True), lab.now, 30.0)
 
 
 @case
@@ -596,12 +568,6 @@ def meter(lab: Lab) -> power.Meter:
 @case
 def nodes__power__measured(lab: Lab) -> Call:
     return bound(power.measured, meter(lab), 212.0)
-
-
-@case
-def nodes__power__meters(lab: Lab) -> Call:
-    meter(lab)
-    return bound(power.meters, "a", ["lab"], 0, 1.0, 10, lab.now, 60.0)
 
 
 @case
@@ -887,24 +853,19 @@ def scheduler__apply_plan__waits(lab: Lab) -> Call:
 
 @case
 def nodes__hold__watch(lab: Lab) -> Call:
-    claim = plan.hold(lab.tx, "a", lab.now, 10.0)
+    claim = claims.hold(lab.tx, "manager", "a", lab.now, 10.0)
     assert claim is not None
     return partial(hold.watch, claim=replace(claim, acts=claim.acts + 1), now=lab.now)
 
 
 @case
-def scheduler__plan__hold(lab: Lab) -> Call:
-    return bound(plan.hold, "a", lab.now, 10.0)
-
-
-@case
-def scheduler__starts__hold(lab: Lab) -> Call:
-    return bound(starts.hold, "a", lab.now, 10.0, None)
+def store__claims__hold(lab: Lab) -> Call:
+    return bound(claims.hold, "manager", "a", lab.now, 10.0)
 
 
 @case
 def store__claims__give_up(lab: Lab) -> Call:
-    return bound(plan.give_up, plan.hold(lab.tx, "a", lab.now, 10.0))
+    return bound(claims.give_up, claims.hold(lab.tx, "manager", "a", lab.now, 10.0))
 
 
 @case
@@ -943,7 +904,7 @@ def scheduler__maintenance__run(lab: Lab) -> Call:
     asked = AskedWindow("power feed", site=True, begins_at=lab.now + 5, ends_at=lab.now + 9)
     maintenance.plan(lab.tx, flow_context(lab.site, lab.now, "user:root"), asked=asked)
     now = lab.now + 6
-    claim = plan.hold(lab.tx, "a", now, 10.0)
+    claim = claims.hold(lab.tx, "manager", "a", now, 10.0)
     assert claim is not None
     return partial(maintenance.run, claim=claim, site=lab.site, now=now)
 
@@ -1091,11 +1052,6 @@ def volumes__exports__failed(lab: Lab) -> Call:
 
 
 @case
-def volumes__exports__may_compare(lab: Lab) -> Call:
-    return bound(exports.may_compare, "a", lab.now, 60.0)
-
-
-@case
 def volumes__exports__compared(lab: Lab) -> Call:
     task = exported(lab)
     exports.succeeded(lab.tx, task, "btrfs", lab.now)
@@ -1110,14 +1066,8 @@ def keytab_asked(lab: Lab) -> KeytabTask:
     document = TEMPLATE.replace('seed="nocloud"', 'seed="nocloud" kerberos="yes"')
     keyed = lab.template(document=document, revision=9)
     lab.tx.execute(t.nodes.update().values(template_id=keyed))
-    (task,) = keytabs.claim(lab.tx, "a", (), lab.site, lab.now, 75.0)
+    (task,) = keytabs.due(lab.tx, lab.site, lab.now)
     return task
-
-
-@case
-def nodes__keytabs__claim(lab: Lab) -> Call:
-    keytab_asked(lab)
-    return bound(keytabs.claim, "a", (), lab.site, lab.now, 75.0)
 
 
 @case

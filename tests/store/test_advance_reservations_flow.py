@@ -14,6 +14,7 @@ from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedNodes, AskedTuple, AskedVcluster, EnergyUse, Refused, RequestView, Site
 from cod.policy.scheduler import reasons
 from cod.states import RequestState
+from cod.store import claims
 from cod.store.nodes import energy
 from cod.store.notices import notices
 from cod.store.people import groups
@@ -263,7 +264,7 @@ def test_two_that_do_not_fit_are_refused_and_withdrawing_makes_room(
 
 def acts(engine: Engine, site: Site, now: float) -> tuple[Any, list[Any]]:
     """Return the manager's claim and the grants of a pass that has planned and not acted yet."""
-    claim = in_tx(engine, plan.hold, "a", now, 1000.0)
+    claim = in_tx(engine, claims.hold, "manager", "a", now, 1000.0)
     return claim, [act for act in in_tx(engine, planned, site, now) if act.name.startswith("grant")]
 
 

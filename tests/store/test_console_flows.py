@@ -36,12 +36,6 @@ def add(tx: Tx, number: int, **columns: Any) -> Node:
     )
 
 
-def followed(
-    tx: Tx, rules: ConsoleRules = ON, server: str = "here", now: float = NOW
-) -> list[consoles.Followed]:
-    return consoles.followed(tx, server, rules, now, 30.0)
-
-
 def readable(
     tx: Tx, name: str = "n1", everything: bool = False, now: float = NOW
 ) -> consoles.Readable:
@@ -54,26 +48,23 @@ def test_those_with_a_console_are_followed(tx: Tx) -> None:
     add(tx, 3, power_driver="none")
     four = add(tx, 4, power_driver="lab")
     add(tx, 5, state=NodeState.RETIRED)
-    assert followed(tx) == [
+    assert consoles.followed(tx, ON) == [
         consoles.Followed(one.id, "n1", "ipmi", "bmc1", "rack", FREE),
         consoles.Followed(four.id, "n4", "lab", "bmc4", None, FREE),
     ]
-    assert [each.node for each in followed(tx, ConsoleRules(record=True, match="n4*"))] == ["n4"]
-    assert followed(tx, ConsoleRules(record=False)) == []
+    assert [
+        each.node for each in consoles.followed(tx, ConsoleRules(record=True, match="n4*"))
+    ] == ["n4"]
 
 
-def test_one_server_follows_them(tx: Tx) -> None:
+def test_who_follows_them_is_told(tx: Tx) -> None:
     add(tx, 1)
     assert readable(tx, everything=True).server == ""
-    assert len(followed(tx)) == 1
-    assert followed(tx, server="there") == []
+    claims.hold(tx, consoles.CLAIM, "here", NOW, 30.0)
     assert readable(tx, everything=True).server == "here"
     assert readable(tx, everything=True, now=NOW + 31).server == "", (
         "it has died, or does not record any more"
     )
-    assert len(followed(tx, server="there", now=NOW + 31)) == 1
-    assert followed(tx, now=NOW + 32) == []
-    assert claims.owner(tx, consoles.CLAIM, NOW + 32) == "there"
     assert claims.owner(tx, "another", NOW) == ""
 
 
@@ -112,15 +103,15 @@ def test_the_stretch_changes_with_the_holder(tx: Tx, site: Site) -> None:
             hostname="h",
             now=at,
         )
-        tenures.append(followed(tx)[0].tenure)
+        tenures.append(consoles.followed(tx, ON)[0].tenure)
         assert readable(tx).tenure == tenures[-1]
         assert readable(tx, everything=True).tenure is None
         moved = transitions.move(tx, held, NodeEvent.PRIME_ORDERED, now=at, cause="", actor="test")
-        assert followed(tx)[0].tenure == tenures[-1], (
+        assert consoles.followed(tx, ON)[0].tenure == tenures[-1], (
             "whatever else happens to the node, its holder's goes on"
         )
         given = holding.give_back(tx, moved, up_until=0.0)
-        assert followed(tx)[0].tenure == FREE
+        assert consoles.followed(tx, ON)[0].tenure == FREE
         with pytest.raises(Refused, match="no node"):
             readable(tx)
         tx.execute(

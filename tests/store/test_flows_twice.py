@@ -15,9 +15,10 @@ import pytest
 from sqlalchemy import Engine
 
 from cod.flows.people.access import has_run
-from cod.flows.scheduler import apply_plan, plan
+from cod.flows.scheduler import apply_plan
 from cod.model import Effect, Refused, Result, Site
 from cod.net.nmp import verbs
+from cod.store import claims
 from cod.store.engine import Tx, connect
 from tests.repeats import contents
 from tests.store import busy_site
@@ -52,18 +53,9 @@ READS = {
 # The claim or the connection is the caller's a second time, under a new number, which is returned.
 CLAIMED_AGAIN = {
     "agents.sessions.open": "sessions",
-    "images.images.let_go": "claims",
-    "images.images.renew": "claims",
-    "images.images.take": "claims",
-    "images.images.unneeded": "claims",
-    "nodes.consoles.followed": "claims",
-    "nodes.keytabs.claim": "claims",
-    "nodes.power.meters": "claims",
     "scheduler.maintenance.run": "claims",
-    "scheduler.plan.hold": "claims",
-    "scheduler.starts.hold": "claims",
+    "store.claims.hold": "claims",
     "vcms.vcms.greet": "vcms",
-    "volumes.exports.may_compare": "claims",
 }
 # The second run changes nothing, and returns less than the first one.
 RETURN_LESS = {
@@ -194,7 +186,7 @@ def test_an_act_of_a_plan_that_runs_twice_finds_that_the_world_has_changed(
 ) -> None:
     site = busy_site.ruled(lab.site)
     busy_site.build(lab.tx, site)
-    claim = plan.hold(lab.tx, "a", busy_site.NOW, 10.0)
+    claim = claims.hold(lab.tx, "manager", "a", busy_site.NOW, 10.0)
     ran = set()
     for act in planned(lab.tx, site, busy_site.NOW):
         try:

@@ -17,8 +17,8 @@ from cod.flows.scheduler import shares as share_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.vcms import vcms as vcm_flows
 from cod.model import Refused, RequestView, Site
+from cod.store import claims, vcms, views
 from cod.store import tables as t
-from cod.store import vcms, views
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, types
 from cod.store.scheduler import reclaims, requests, reservations
@@ -520,7 +520,7 @@ def test_killed_at_any_statement_nothing_is_half_done(engine: Engine, site: Site
         number = requests.every(tx, states=["pending"])[0].id
         # The manager dies between any two acts of its passes: the next pass goes on.
         for turn in range(12):
-            claim = plan.hold(tx, "a", DUE + turn * 10, 10.0)
+            claim = claims.hold(tx, "manager", "a", DUE + turn * 10, 10.0)
             for act in planned(tx, site, DUE + turn * 10)[:1]:
                 act.flow(tx, claim=claim, now=DUE + turn * 10)
                 # nobody knew whether it was committed

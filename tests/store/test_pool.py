@@ -298,7 +298,8 @@ def test_a_host_that_hangs_in_a_transaction_lets_others_go_on(
         claims.hold(sleeper, "manager", owner, 1.0, 10.0)
         with goes_on.begin() as tx:
             tx.exec_driver_sql("SET innodb_lock_wait_timeout = 20")
-            assert claims.hold(tx, "manager", "b", 100.0, 10.0)
+            over = claims.find(tx, "manager")
+            assert claims.hold(tx, "manager", "b", 100.0, 10.0, over=over)
         with pytest.raises(exc.DBAPIError) as refused:
             transaction.commit()
     assert database.is_lost(refused.value)

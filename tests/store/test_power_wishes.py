@@ -274,10 +274,8 @@ def test_finished_wishes_are_forgotten_in_small_batches_open_ones_never(tx: Tx) 
 # ---------------------------------------------------------------- measuring
 
 
-def meter(
-    tx: Tx, after: int, share: float = 0.5, most: int = 10, server: str = "s1", now: float = 0.0
-) -> list[str]:
-    return [each.node for each in flows.meters(tx, server, ["ipmi"], after, share, most, now, 60.0)]
+def meter(tx: Tx, after: int, share: float = 0.5, most: int = 10) -> list[str]:
+    return [each.node for each in flows.meters(tx, ["ipmi"], after, share, most)]
 
 
 def test_meters_come_round_by_their_share(tx: Tx) -> None:
@@ -290,16 +288,9 @@ def test_meters_come_round_by_their_share(tx: Tx) -> None:
     assert meter(tx, ids[4]) == []
 
 
-def test_one_server_measures(tx: Tx) -> None:
-    machine(tx, "n1", "ipmi")
-    assert meter(tx, 0) == ["n1"]
-    assert meter(tx, 0, server="s2", now=59.0) == []
-    assert meter(tx, 0, server="s2", now=60.0) == ["n1"]
-
-
 def test_what_was_measured_is_of_the_driver_that_measured_it(tx: Tx) -> None:
     node = machine(tx, "n1", "ipmi")
-    (found,) = flows.meters(tx, "s1", ["ipmi"], 0, 1.0, 10, 0.0, 60.0)
+    (found,) = flows.meters(tx, ["ipmi"], 0, 1.0, 10)
     flows.measured(tx, found, 212.0)
     assert again(tx, node).watts == 212.0
     nodes.change(tx, node, power_driver="lab", watts=None)

@@ -79,7 +79,7 @@ def test_only_the_manager_that_has_the_claim_ends_a_reinstall(lab: Lab) -> None:
     lab.tick()
     install(lab, 1)
     claim = claims.hold(lab.tx, claims.MANAGER, "stopped", lab.now, 15.0)
-    claims.hold(lab.tx, claims.MANAGER, "other", lab.now + 16.0, 15.0)
+    claims.hold(lab.tx, claims.MANAGER, "other", lab.now + 16.0, 15.0, over=claim)
     with pytest.raises(claims.Lost), savepoint(lab.tx):
         deadlines.run(lab.tx, lab.site, lab.now, claim=claim)
     assert rows.every(lab.tx)

@@ -20,6 +20,7 @@ from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedVcluster, ExpectedStart, Site, SiteRef
 from cod.policy.reservations.starts import predicted
 from cod.service import parts
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.scheduler import requests
 from cod.store.scheduler import starts as start_rows
@@ -185,7 +186,7 @@ def test_a_process_that_fails_leaves_what_was_told(
 
 
 def test_one_server_alone_tells(house: House) -> None:
-    other = in_tx(house.engine, starts.hold, "b", NOW, 1e6, None)
+    other = in_tx(house.engine, claims.hold, "starts", "b", NOW, 1e6, None)
     assert other is not None
     house.teller.startService()
     house.reactor.advance(PERIOD)
@@ -219,7 +220,7 @@ def test_the_claim_is_kept_while_its_server_rests(house: House) -> None:
     house.reactor.finish()
     for _ in range(int(REST * CLAIM / 2 / PERIOD) - 1):
         house.reactor.advance(PERIOD)
-    claim = in_tx(house.engine, starts.find)
+    claim = in_tx(house.engine, claims.find, "starts")
     assert claim is not None
     assert claim.expires_at > house.reactor.seconds()
     house.teller.stopService()
@@ -239,7 +240,9 @@ def test_who_has_lost_the_claim_meanwhile_tells_nothing(house: House) -> None:
     house.teller.startService()
     house.reactor.advance(PERIOD)
     house.reactor.advance(2 * CLAIM)
-    assert in_tx(house.engine, starts.hold, "b", house.reactor.seconds(), 1e6, None) is not None
+    late = house.reactor.seconds()
+    over = in_tx(house.engine, claims.find, "starts")
+    assert in_tx(house.engine, claims.hold, "starts", "b", late, 1e6, over=over) is not None
     house.reactor.finish()
     assert house.row() is None
     house.teller.stopService()

@@ -69,7 +69,6 @@ def test_at_the_only_server_of_a_site_no_file_is_elsewhere(engine: Engine) -> No
     in_transaction(engine, holders.note, server="its-old-name", names={"1" * 64})
     [lost] = in_transaction(engine, images.every, now=NOW)
     assert lost.reason == "Its files are only on its-old-name, which does not run."
-    asked = dict(owner="new-name", present=frozenset({"1" * 64}), now=NOW)
-    in_transaction(engine, images.unneeded, alone=True, **asked)
+    in_transaction(engine, images.unneeded, present=frozenset({"1" * 64}), alone=True)
     [there] = in_transaction(engine, images.every, now=NOW)
     assert there.reason == ""

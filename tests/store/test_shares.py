@@ -16,6 +16,7 @@ from cod.flows.scheduler import plan, shares, vclusters
 from cod.model import AskedVcluster, Policy, Refused
 from cod.policy.scheduler.snapshot import Sharing
 from cod.policy.sharing import turns
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import types
@@ -413,7 +414,7 @@ def test_acts_do_not_count_the_site_anew(tx: Tx, monkeypatch: pytest.MonkeyPatch
 
     for _ in range(3):  # taken, seized and granted
         acts = planned(tx, FAIR, now)
-        claim = plan.hold(tx, "a", now, 10.0)
+        claim = claims.hold(tx, "manager", "a", now, 10.0)
         assert claim is not None
         with monkeypatch.context() as patched:
             patched.setattr(node_counts, "by_type", counted)

@@ -58,7 +58,7 @@ def holder(tx: Tx, template: Template, state: str = VclusterState.ACTIVE) -> Non
 def test_an_image_s_life(tx: Tx) -> None:
     image = asked(tx, sha256="12" * 32)
     assert (image.state, image.source, image.sha256) == ("ingesting", "/in/debian", "12" * 32)
-    assert images.take(tx, owner="a", now=101.0) == image
+    assert images.next_waiting(tx) == image
     images.finish(tx, image_id=image.id, ingested=MADE)
     images.finish(tx, image_id=image.id, ingested=MADE)  # the commit's outcome was unknown
     done = images.show(tx, name="debian")
@@ -68,19 +68,15 @@ def test_an_image_s_life(tx: Tx) -> None:
         MADE.digest,
         MADE.used,
     )
-    assert images.take(tx, owner="a", now=102.0) is None
+    assert images.next_waiting(tx) is None
     assert [one.name for one in images.every(tx)] == ["debian"]
 
 
-def test_images_are_taken_in_one_after_the_other_by_one_server(tx: Tx) -> None:
+def test_images_are_taken_in_one_after_the_other(tx: Tx) -> None:
     second, first = asked(tx, "second", now=2.0), asked(tx, "first", now=1.0)
-    assert images.take(tx, owner="a", now=10.0) == first
-    assert images.take(tx, owner="b", now=39.0) is None
-    assert images.take(tx, owner="a", now=39.5) == first  # it renews its claim
-    assert images.take(tx, owner="b", now=69.0) is None
-    assert images.take(tx, owner="b", now=70.0) == first  # a is dead: begun anew
+    assert images.next_waiting(tx) == first
     images.fail(tx, image_id=first.id, reason="the qcow2 file is encrypted")
-    assert images.take(tx, owner="b", now=71.0) == second
+    assert images.next_waiting(tx) == second
     assert images.show(tx, name="first").reason == "the qcow2 file is encrypted"
 
 
@@ -115,15 +111,11 @@ def test_an_image_that_a_template_names_is_not_deleted(tx: Tx) -> None:
 def test_folders_are_removed_when_the_last_image_with_their_digest_is_gone(tx: Tx) -> None:
     ready(tx), ready(tx, "same")
     present = frozenset({MADE.digest, "ef" * 32})
-    assert images.unneeded(tx, owner="a", present=present, now=1.0) == {"ef" * 32}
+    assert images.unneeded(tx, present=present) == {"ef" * 32}
     images.delete(tx, name="debian")
-    assert images.unneeded(tx, owner="a", present=present, now=1.0) == {"ef" * 32}
+    assert images.unneeded(tx, present=present) == {"ef" * 32}
     images.delete(tx, name="same")
-    assert images.unneeded(tx, owner="b", present=present, now=1.0) is None  # a has the claim
-    images.let_go(tx, owner="b", now=1.0)  # it has nothing to let go
-    assert images.unneeded(tx, owner="a", present=present, now=1.0) == present
-    images.let_go(tx, owner="a", now=1.0)
-    assert images.unneeded(tx, owner="b", present=present, now=1.0) == present
+    assert images.unneeded(tx, present=present) == present
 
 
 def test_finishing_a_deleted_image_does_no_harm(tx: Tx) -> None:

@@ -11,12 +11,13 @@ from sqlalchemy import update
 
 from cod.core.nodes import transitions
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.scheduler import apply_plan, plan
+from cod.flows.scheduler import apply_plan
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedVcluster, Site
 from cod.policy.nodes import lifecycle
 from cod.policy.scheduler.snapshot import PassPlan
 from cod.states import NodeEvent
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -198,7 +199,7 @@ def test_what_may_not_be_taken_any_more_at_the_deadline(tx: Tx, quiet: Site) -> 
     owner_flows.release(tx, flow_context(quiet, 107.0, OWNER), name="loser", nodes_=["n1"])
     tx.execute(update(t.vclusters).where(t.vclusters.c.name == "loser").values(creation_size=3))
     since = notices.newest(tx)
-    claim = plan.hold(tx, "a", 120.0, 10.0)
+    claim = claims.hold(tx, "manager", "a", 120.0, 10.0)
     assert claim is not None
     apply_plan.seize(tx, reclaim_id=one.id, plan=PassPlan(), claim=claim, site=quiet, now=120.0)
     found = reclaims.get(tx, one.id)

@@ -266,7 +266,7 @@ def test_a_complete_upload_becomes_an_image_of_its_group(tx: Tx) -> None:
     assert (image.group_id, image.size, image.format) == (upload.group_id, 1000, "raw")
     assert result.effects == (Effect("wake", "images"),)
     assert uploads.every(tx) == []
-    assert images.take(tx, owner="a", now=NOW) == image
+    assert images.next_waiting(tx) == image
     assert completed(tx, upload).value == image  # the first commit's outcome was unknown
     images.finish(tx, image_id=image.id, ingested=MADE)
     assert completed(tx, upload).value.id == image.id

@@ -28,8 +28,8 @@ from cod.model import (
     Site,
 )
 from cod.quantity import span
+from cod.store import claims, views
 from cod.store import tables as t
-from cod.store import views
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes
 from cod.store.people import groups
@@ -266,7 +266,7 @@ def test_a_grant_without_addresses_is_refused_and_the_request_says_why(
                 for act in planned(tx, small, 4.0)
                 if act.request_id is not None and _vcluster(tx, act.request_id) == name
             ]
-            claim = plan.hold(tx, "a", 4.0, 10.0)
+            claim = claims.hold(tx, "manager", "a", 4.0, 10.0)
         with pytest.raises(Refused) as refused, engine.begin() as tx:
             act.flow(tx, claim=claim, now=4.0)
         with engine.begin() as tx:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from cod.store.claims import Claim
-from cod.workers.claimkeeper import ClaimKeeper
+from cod.claimkeeper import ClaimKeeper
+from cod.flows.claims import Claim
 
 THEIRS = Claim("manager", "b", 1, 100.0, acts=1)
 
@@ -15,17 +15,20 @@ def test_a_look_that_takes_long_counts_from_its_end() -> None:
     """The row may have been read last of all, after a database that was away."""
     clock = Clock()
     looks: list[Deferred[Claim | None]] = []
-    taken: list[Claim | None] = []
+    taken: list[object] = []
 
-    def find() -> Deferred[Claim | None]:
-        looks.append(Deferred())
-        return looks[-1]
+    class Late:
+        """A pool whose answers come when the test gives them."""
 
-    def hold(_: float, __: Claim | None, over: Claim | None) -> Deferred[Claim | None]:
-        taken.append(over)
-        return Deferred()
+        def read(self, *_: object) -> Deferred[Claim | None]:
+            looks.append(Deferred())
+            return looks[-1]
 
-    keeper = ClaimKeeper(clock, find, hold, "a", 15.0)
+        def run(self, *args: object) -> Deferred[Claim | None]:
+            taken.append(args[-1])
+            return Deferred()
+
+    keeper = ClaimKeeper(clock, Late(), "manager", "a", 15.0)
 
     def look(seconds: float) -> None:
         Deferred.fromCoroutine(keeper.keep(0.0))

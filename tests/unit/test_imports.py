@@ -77,6 +77,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     ),
     "cod.childprocess": (set(), {"twisted"}),
     "cod.periodic": ({"cod.pool"}, {"twisted"}),
+    "cod.claimkeeper": ({"cod.flows", "cod.pool"}, set()),
     "cod.tokenbucket": (set(), set()),
     "cod.net": (
         {
@@ -133,6 +134,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.workers": (
         {
             "cod.workers",
+            "cod.claimkeeper",
             "cod.childprocess",
             "cod.periodic",
             "cod.flows",
@@ -145,6 +147,7 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
     "cod.power": (
         {
             "cod.power",
+            "cod.claimkeeper",
             "cod.childprocess",
             "cod.flows",
             "cod.pool",
@@ -156,7 +159,15 @@ FLOORS: dict[str, tuple[set[str], set[str]]] = {
         {"twisted", "zope", "OpenSSL", "pysnmp"},
     ),
     "cod.fileservers": (
-        {"cod.fileservers", "cod.childprocess", "cod.flows", "cod.pool", "cod.periodic", *LEAVES},
+        {
+            "cod.fileservers",
+            "cod.claimkeeper",
+            "cod.childprocess",
+            "cod.flows",
+            "cod.pool",
+            "cod.periodic",
+            *LEAVES,
+        },
         {"twisted"},
     ),
     "cod.switches": (

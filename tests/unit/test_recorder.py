@@ -13,7 +13,8 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.internet.task import Clock
 
 from cod import consolefiles
-from cod.flows.nodes.consoles import Followed, Typed, typed
+from cod.flows import claims
+from cod.flows.nodes.consoles import Followed, Typed, followed, is_typed
 from cod.model import Account, ConsoleRules, Site, SiteRef
 from cod.power import recorder as r
 from cod.power.console import Heard, Opened
@@ -66,17 +67,19 @@ class FakePool:
         self.asked = 0
         self.typed: list[Typed] = []
 
-    def read(self, flow: Any) -> Deferred[bool]:
-        return succeed(bool(self.typed))
-
-    def run(self, flow: Any, *args: Any) -> Deferred[Any]:
-        if flow is typed:
-            found, self.typed = self.typed, []
-            return succeed(found)
+    def read(self, flow: Any, *args: Any) -> Deferred[Any]:
+        if flow is not followed:
+            return succeed(bool(self.typed) if flow is is_typed else None)
         self.asked += 1
         return (
             fail(self.answer) if isinstance(self.answer, Exception) else succeed(list(self.answer))
         )
+
+    def run(self, flow: Any, *args: Any) -> Deferred[Any]:
+        if flow is claims.hold:
+            return succeed(claims.Claim("consoles", "here", 1, 0.0))
+        found, self.typed = self.typed, []
+        return succeed(found)
 
     def is_away(self, error: Exception) -> bool:
         return True

@@ -23,16 +23,14 @@ from cod.model import (
 )
 from cod.policy import image_uploads as policy
 from cod.policy.people import names
-from cod.store import claims, servers
+from cod.store import servers
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.people import groups
 
 room = image_quota.room
 
-_CLAIM, _CLAIM_SECONDS = "ingest", 30.0
 RULES = ImageRules()
-_SERVES, _SERVED_SECONDS = "image server", 60.0  # somebody looks for images that wait
 
 
 def add(
@@ -73,39 +71,20 @@ def add(
     return Result(_view(image, groups.names(tx)), (Effect("wake", "images"),))
 
 
-def take(
+def next_waiting(
     tx: Tx,
     *,
-    owner: str,
-    now: float,
     busy: Collection[int | None] = (),
     served: Mapping[int | None, float] | None = None,
     absent: Collection[int] = (),
 ) -> Image | None:
-    """Return the image that the server `owner` takes in now, or goes on with, and renew the
-    server's claim. None: there is nothing to do, or another server has the claim.
+    """Return the image that is taken in next; None: there is nothing to do.
 
     busy, served  groups, as for `policy.image_uploads.next_turn`
     absent        images, by id, whose files the server does not have
-
-    Each call also records that an image server runs (`is_served`).
     """
-    _runs(tx, owner, now)
     waiting = [image for image in images.waiting(tx) if image.id not in absent]
-    image = policy.next_turn(waiting, busy, served or {})
-    return image if image and renew(tx, owner=owner, now=now) else None
-
-
-def renew(tx: Tx, *, owner: str, now: float) -> bool:
-    """Renew the claim of a server that is taking images in; return whether the server has it."""
-    _runs(tx, owner, now)
-    return bool(claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS))
-
-
-def let_go(tx: Tx, *, owner: str, now: float) -> None:
-    """Give up this server's claim to take images in, if it has the claim."""
-    if held := claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
-        claims.give_up(tx, held)
+    return policy.next_turn(waiting, busy, served or {})
 
 
 def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
@@ -114,27 +93,17 @@ def left(tx: Tx, *, image: Image, rules: ImageRules) -> int | None:
     return image_quota.left(tx, image.group_id, rules, image.stored)
 
 
-def _runs(tx: Tx, owner: str, now: float) -> None:
-    """Record that an image server runs. Writes a row only after half of `_SERVED_SECONDS`."""
-    if claims.left(tx, _SERVES, now) < _SERVED_SECONDS / 2:
-        claims.hold(tx, _SERVES, owner, now, _SERVED_SECONDS)
-
-
 def is_served(tx: Tx, now: float) -> bool:
     """Return whether an image server runs, which makes images of uploads."""
-    return claims.left(tx, _SERVES, now) > 0
+    return bool(servers.image_servers(tx, now))
 
 
-def unneeded(
-    tx: Tx, *, owner: str, present: frozenset[str], now: float, alone: bool = False
-) -> set[str] | None:
-    """Return the folders among `present` that no image names, for the server `owner` to remove
-    before it lets the claim go. None while another server has the claim to take images in.
+def unneeded(tx: Tx, *, present: frozenset[str], alone: bool = False) -> set[str]:
+    """Return the folders among `present` that no image names, for the one server that takes images
+    in to remove.
 
     alone  the site has no other server: what it had under another name, or others had, is forgotten
     """
-    if not claims.hold(tx, _CLAIM, owner, now, _CLAIM_SECONDS):
-        return None
     if alone:
         servers.release_all(tx)
     return set(present) - images.digests(tx)

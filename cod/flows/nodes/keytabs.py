@@ -8,14 +8,13 @@ they are written there. The host's principals are removed when its node has left
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import replace
 
 from cod.core.nodes import keytabs as core
 from cod.model import Effect, KeytabTask, Node, Result, Site
 from cod.policy import volumes
 from cod.states import KERBEROS, NODE_RULES, NodeState
-from cod.store import claims, watermarks
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import host_keys, nodes
 
@@ -47,16 +46,6 @@ def due(tx: Tx, site: Site, now: float) -> list[KeytabTask]:
         for row in host_keys.stale_keytabs(tx)
         if row.host not in kept and row.next_at <= now
     ]
-
-
-def claim(
-    tx: Tx, server: str, busy: Collection[str], site: Site, now: float, lease: float
-) -> list[KeytabTask]:
-    """Return what `server` is to do now, but for hosts that it is `busy` with; nothing while
-    another server does such work, which has it for `lease` seconds."""
-    if claims.hold(tx, CLAIM, server, now, lease) is None:
-        return []
-    return [task for task in due(tx, site, now) if task.host not in busy]
 
 
 def made(tx: Tx, task: KeytabTask, sealed: bytes, site: Site, now: float) -> Result[bool]:

@@ -22,7 +22,6 @@ from cod.core.nodes import boot_nonces
 from cod.model import Node, PowerAction, Refused, Site
 from cod.policy.nodes import power as policy
 from cod.states import NODE_RULES, OWN_SYSTEM, POWER_CONTROL, UNAPPROVED, NodeState
-from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.nodes import power as store
@@ -299,23 +298,9 @@ def of_booted(tx: Tx, mac: str) -> Meter | None:
 # ---------------------------------------------------------------- measuring
 
 
-def meters(
-    tx: Tx,
-    server: str,
-    drivers: Collection[str],
-    after: int,
-    share: float,
-    most: int,
-    now: float,
-    lease: float,
-    about: str = "meter",
-) -> list[Meter]:
-    """Return the next nodes to ask, by id from `after` on: `share` of all, but no more than `most`.
-
-    Nothing while another server does it: the claim `about` is this server's for `lease` seconds.
-    """
-    if claims.hold(tx, about, server, now, lease) is None:
-        return []
+def meters(tx: Tx, drivers: Collection[str], after: int, share: float, most: int) -> list[Meter]:
+    """Return the next nodes to ask, by id from `after` on: `share` of all, but no more than
+    `most`."""
     count = math.ceil(store.count_measured(tx, drivers) * share)
     return [_meter(node) for node in store.measured(tx, drivers, after, min(count, most))]
 

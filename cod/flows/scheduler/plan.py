@@ -20,7 +20,6 @@ from cod.policy.scheduler import reasons
 from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, PassPlan, SiteSnapshot
 from cod.policy.sharing import turns
 from cod.quantity import span
-from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import blocks
 from cod.store.scheduler import pass_rows, vclusters
@@ -28,28 +27,7 @@ from cod.store.scheduler import pass_rows, vclusters
 look = core_snapshot.look
 snapshot = core_snapshot.snapshot
 Observed = core_snapshot.Observed
-give_up = claims.give_up
 pulse = pass_rows.pulse
-Claim = claims.Claim
-is_unchanged = claims.is_unchanged
-
-
-def find(tx: Tx) -> Claim | None:
-    """Return the manager's claim."""
-    return claims.find(tx, claims.MANAGER)
-
-
-def hold(
-    tx: Tx,
-    owner: str,
-    now: float,
-    seconds: float,
-    held: Claim | None = None,
-    over: Claim | None = None,
-) -> Claim | None:
-    """Become, or with `held` stay, the one manager for `seconds`; None while another server is.
-    `over`: as for `store.claims.hold`."""
-    return claims.hold(tx, claims.MANAGER, owner, now, seconds, held, over)
 
 
 def decide(seen: SiteSnapshot, site: Site, now: float, aside: Collection[int] = ()) -> PassPlan:

@@ -25,24 +25,6 @@ Observed = core_snapshot.Observed
 SLIGHT = 30.0  # seconds: a start that has moved by less is not told anew
 
 
-def find(tx: Tx) -> Claim | None:
-    """Return the claim to tell starts."""
-    return claims.find(tx, "starts")
-
-
-def hold(
-    tx: Tx,
-    owner: str,
-    now: float,
-    seconds: float,
-    held: Claim | None = None,
-    over: Claim | None = None,
-) -> Claim | None:
-    """Become, or stay, the one who tells starts for `seconds`; None while another server is.
-    `over`: as for `store.claims.hold`."""
-    return claims.hold(tx, "starts", owner, now, seconds, held, over)
-
-
 def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
     """Return the site now, with the times of nodes on their way; see `core.snapshot.look`."""
     return core_snapshot.look(tx, site, now, before, times=True, again=True)

@@ -15,7 +15,6 @@ from cod.core import notices
 from cod.core.nodes import transitions
 from cod.model import Effect, Group, HomeDirectory, Result, Site, Volume, VolumeTask, WantedVolume
 from cod.policy import volumes as policy
-from cod.store import claims
 from cod.store import volumes as store
 from cod.store.engine import Tx
 from cod.store.people import groups, ldap_rows
@@ -165,12 +164,6 @@ def _trouble_over(tx: Tx, volume: Volume, now: float) -> None:
     for group_id in (volume.group_id, None):
         text = notice_texts.volume_trouble_over(volume.name, volume.fileserver)
         notices.add(tx, **text, group_id=group_id, now=now)
-
-
-def may_compare(tx: Tx, server: str, now: float, lease: float) -> bool:
-    """Return whether `server` is the one that compares file servers with the database, for `lease`
-    seconds."""
-    return claims.hold(tx, "fileservers", server, now, lease) is not None
 
 
 def compared(tx: Tx, fileserver: str, found: Mapping[int, int], now: float) -> list[int]:

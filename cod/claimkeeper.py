@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
-from cod.flows.scheduler.plan import Claim, is_unchanged
+from cod.flows import claims
+from cod.flows.claims import Claim
+from cod.pool import Pool
 
 
 class ClaimKeeper:
-    """Gets the claim, renews it in time, and knows when another server's is over: when that has
-    shown no sign of life for `seconds`, as this host has counted. Clocks that differ, or are set,
-    do no harm.
+    """Gets the claim `name` for `server`, renews it in time, and knows when another server's is
+    over: when that has shown no sign of life for `seconds`, as this host has counted. Clocks that
+    differ, or are set, do no harm.
 
-    find   returns the claim as it is, by `store.claims.find`
-    hold   gets or renews it, by `store.claims.hold`: of now, this server's claim and another's that
-           is over
     claim  this server's; None: another server has it
     """
 
-    def __init__(
-        self,
-        reactor: Any,
-        find: Callable[[], Awaitable[Claim | None]],
-        hold: Callable[[float, Claim | None, Claim | None], Awaitable[Claim | None]],
-        server: str,
-        seconds: float,
-    ) -> None:
+    def __init__(self, reactor: Any, pool: Pool, name: str, server: str, seconds: float) -> None:
         self.claim: Claim | None = None
-        self._reactor, self._find, self._hold = reactor, find, hold
-        self._server, self._seconds = server, seconds
+        self._reactor, self._pool = reactor, pool
+        self._name, self._server, self._seconds = name, server, seconds
         self._renewed = self._since = 0.0
         self._seen: Claim | None = None  # another's, as it has been since `_since`
 
@@ -44,16 +35,24 @@ class ClaimKeeper:
             return self.claim
         begun, over = self._reactor.seconds(), self.claim
         if over is None:
-            over = await self._find()
+            over = await self._pool.read(claims.find, self._name)
             if over is not None and over.owner != self._server and not self._is_over(over, begun):
                 return None
-        self.claim = await self._hold(now, self.claim, over)
+        self.claim = await self._pool.run(
+            claims.hold, self._name, self._server, now, self._seconds, self.claim, over
+        )
         self._renewed = begun
         return self.claim
+
+    async def give_up(self) -> None:
+        """Let another server have the claim at once, if it is this one's."""
+        claim, self.claim = self.claim, None
+        if claim is not None:
+            await self._pool.run(claims.give_up, claim)
 
     def _is_over(self, claim: Claim, begun: float) -> bool:
         """Return whether another's claim is over. It was read after `begun`, and may have been read
         long after, so that it is seen from now on."""
-        if self._seen is None or not is_unchanged(claim, self._seen):
+        if self._seen is None or not claims.is_unchanged(claim, self._seen):
             self._seen, self._since = claim, self._reactor.seconds()
         return claim.is_given_up() or begun >= self._since + self._seconds
