@@ -46,6 +46,7 @@ from cod.flows.scheduler import apply_plan as acting
 from cod.flows.scheduler import plan as flow
 from cod.model import Refused, Site
 from cod.service.parts import GARBAGE
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import connect, snapshot
 from tests.bench import pass_results
@@ -110,7 +111,7 @@ def one_pass(
     first word of the act's name."""
     now = NOW + next(CLOCK) / 1000
     with engine.begin() as tx:
-        claim = flow.hold(tx, "bench", now, 3600.0)
+        claim = claims.hold(tx, "manager", "bench", now, 3600.0)
     assert claim is not None
     began = time.perf_counter()
     with snapshot(engine) as tx:

@@ -20,6 +20,7 @@ from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler.explain import OTHERS
 from cod.model import Role, Site
 from cod.pool import Pool
+from cod.store import claims
 from cod.store import tables as t
 from tests.net.apiserver import NOW, READER, Served, said, serving
 from tests.net.credentials import as_user
@@ -233,7 +234,7 @@ def test_the_plan_says_what_a_pass_would_do_and_does_nothing(served: Served) -> 
 
 def test_a_pass_does_what_the_plan_said(served: Served, site: Site) -> None:
     def run_pass(tx: Any) -> list[str]:
-        claim = flow.hold(tx, "a", NOW, 10.0)
+        claim = claims.hold(tx, "manager", "a", NOW, 10.0)
         done = acting.acts(flow.decide(flow.snapshot(tx, site, NOW), site, NOW), site)
         for act in done:
             act.flow(tx, claim=claim, now=NOW)

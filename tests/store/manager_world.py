@@ -12,6 +12,7 @@ from cod.flows.scheduler import apply_plan as act_flows
 from cod.flows.scheduler import plan as flow
 from cod.model import Node, Site
 from cod.states import Disk, NodeEvent, NodeState
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx, new_id
 from cod.store.nodes import nodes, types
@@ -68,7 +69,7 @@ def furnish(tx: Tx, count: int) -> None:
 
 def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> list[str]:
     """One whole pass in one transaction; the names of its acts, without ids."""
-    claim = flow.hold(tx, owner, now, 10.0)
+    claim = claims.hold(tx, "manager", owner, now, 10.0)
     assert claim is not None
     acts = deque(planned(tx, site, now, bulk=True))
     names: list[str] = []

@@ -22,6 +22,7 @@ from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedNodes, AskedTuple, Site
 from cod.states import NodeEvent, Step
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
 from cod.store.nodes import nodes
@@ -185,7 +186,8 @@ def test_nobody_takes_the_claim_over_while_an_act_is_under_way(
                 with engine.connect() as other:
                     other.exec_driver_sql("SET innodb_lock_wait_timeout=0")
                     with pytest.raises(OperationalError, match="Lock wait timeout"):
-                        plan_flow.hold(other, "b", NOW + 100.0, 20.0)
+                        over = claims.find(other, "manager")
+                        claims.hold(other, "manager", "b", NOW, 20.0, over=over)
                     # nobody else shall get a connection that does not wait for locks
                     other.invalidate()
             tx.rollback()

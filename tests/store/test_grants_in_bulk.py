@@ -17,8 +17,8 @@ from cod.flows.scheduler import plan as plan_flow
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedTuple, AskedVcluster, Refused, Site, TypeTerms
 from cod.states import Disk
+from cod.store import claims, vcms
 from cod.store import tables as t
-from cod.store import vcms
 from cod.store.engine import Tx, new_id
 from cod.store.nodes import nodes, sessions, types
 from cod.store.people import groups
@@ -221,7 +221,7 @@ def test_bulk_writes_what_single_grants_write(
     monkeypatch.setattr(apply_plan, "GRANTED", 3 + seed % 3 * 10)
     with engine.begin() as tx:
         made = RandomSite(tx, world, seed)
-        claim = plan_flow.hold(tx, "a", NOW, 60.0)
+        claim = claims.hold(tx, "manager", "a", NOW, 60.0)
         planned = plan_flow.decide(plan_flow.snapshot(tx, world, NOW), world, NOW)
         made.disturb()
         bulk = [act for act in apply_plan.acts(planned, world, bulk=True) if "grant" in act.name]
@@ -251,7 +251,7 @@ def wanted(tx: Tx, site: Site, **limits: Any) -> tuple[Any, Any, apply_plan.Act]
     for name, group in (("a", "plain"), ("b", "bound"), ("c", "plain")):
         asked = AskedVcluster(name=name, size=2, template="debian", group=group, lease=36000.0)
         owner_flows.create(tx, flow_context(site, NOW - 9.0, OWNER), asked)
-    claim = plan_flow.hold(tx, "a", NOW, 60.0)
+    claim = claims.hold(tx, "manager", "a", NOW, 60.0)
     planned = plan_flow.decide(plan_flow.snapshot(tx, site, NOW), site, NOW)
     if limits:
         groups.change(tx, groups.named(tx, "bound").id, **limits)

@@ -13,7 +13,6 @@ from sqlalchemy import select, update
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import calendar, explain
 from cod.flows.scheduler import maintenance as flow
-from cod.flows.scheduler import plan as plans
 from cod.model import AskedWindow, Refused, Site, WindowView
 from cod.states import Disk, NodeState
 from cod.store import claims
@@ -51,7 +50,7 @@ def ask(tx: Tx, rules: Site, now: float = NOW, /, **asked: Any) -> WindowView:
 
 def carry_on(tx: Tx, site: Site, now: float) -> None:
     """What the manager does about windows."""
-    claim = plans.hold(tx, "a", now, 10.0)
+    claim = claims.hold(tx, "manager", "a", now, 10.0)
     assert claim is not None
     while flow.run(tx, claim=claim, site=site, now=now).value:
         pass
@@ -103,7 +102,7 @@ def test_a_grant_that_was_planned_before_the_window_is_stale(tx: Tx, rules: Site
     want(tx, rules, "long", 6, 4096, 11.0, lease=50_000.0, spread=True)
     acts = [act for act in planned(tx, rules, 12.0) if act.name.startswith("grant")]
     ask(tx, rules, 12.0)
-    claim = plans.hold(tx, "a", 12.0, 10.0)
+    claim = claims.hold(tx, "manager", "a", 12.0, 10.0)
     with pytest.raises(nodes.Stale):
         acts[0].flow(tx, claim=claim, now=12.0)
 
@@ -201,11 +200,11 @@ def test_a_manager_that_stops_in_the_middle_is_followed_by_another(
 ) -> None:
     monkeypatch.setattr(flow, "BATCH", 3)
     ask(tx, rules)
-    first = plans.hold(tx, "a", BEGINS, 10.0)
+    first = claims.hold(tx, "manager", "a", BEGINS, 10.0)
     assert first is not None
     assert flow.run(tx, claim=first, site=rules, now=BEGINS).value
     assert states(tx)[NodeState.QUARANTINED] == 3
-    second = plans.hold(tx, "b", BEGINS + 20, 10.0)
+    second = claims.hold(tx, "manager", "b", BEGINS + 20, 10.0)
     assert second is not None
     with pytest.raises(claims.Lost):
         flow.run(tx, claim=first, site=rules, now=BEGINS + 20)

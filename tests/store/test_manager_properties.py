@@ -20,13 +20,13 @@ from cod.core.nodes import transitions
 from cod.flows.nodes import history
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.scheduler import apply_plan as act_flows
-from cod.flows.scheduler import plan as flow
 from cod.flows.scheduler import reclaims as reclaim_flows
 from cod.flows.scheduler import requests as request_flows
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedNodes, AskedTuple, AskedVcluster, Energy, Node, Policy, Refused, Site
 from cod.policy.histories import ViolationKind
 from cod.states import Disk, NodeEvent, WrongEvent
+from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
@@ -187,7 +187,7 @@ class World(RuleBasedStateMachine):
     @rule(server=SERVERS)
     def plans_anew(self, server: str) -> None:
         def look(tx: Tx, now: float) -> tuple[Any, list[act_flows.Act]]:
-            claim = flow.hold(tx, server, now, 8.0)
+            claim = claims.hold(tx, "manager", server, now, 8.0)
             return claim, planned(tx, SITE, now) if claim else []
 
         self.plans[server] = self.do(look) or (None, [])

@@ -9,9 +9,9 @@ import pytest
 from cod.flows.nodes import deadlines, hold
 from cod.flows.nodes import nodes as flow
 from cod.flows.scheduler import maintenance
-from cod.flows.scheduler import plan as plans
 from cod.model import AskedWindow, Refused, Site
 from cod.states import Disk, NodeState
+from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from tests.contexts import flow_context
@@ -45,7 +45,7 @@ def state(tx: Tx, name: str = "node0") -> tuple[str, str, float | None]:
 
 def carry_on(tx: Tx, site: Site, now: float) -> None:
     """What the manager does about windows."""
-    claim = plans.hold(tx, "a", now, 10.0)
+    claim = claims.hold(tx, "manager", "a", now, 10.0)
     assert claim is not None
     maintenance.run(tx, claim=claim, site=site, now=now)
 

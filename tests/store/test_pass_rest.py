@@ -11,6 +11,7 @@ from sqlalchemy import Engine, select
 from cod.flows.scheduler import apply_plan as acting
 from cod.flows.scheduler import plan as flow
 from cod.model import Site
+from cod.store import claims
 from cod.store import tables as t
 from tests.bench.pass_world import NOW, SITE, Size, fill
 from tests.store.manager_world import add_node, add_template, in_tx
@@ -19,7 +20,7 @@ from tests.store.manager_world import add_node, add_template, in_tx
 def run_pass(engine: Engine, site: Site = SITE, now: float = NOW) -> Counter[str]:
     """Load, plan, and each act in a transaction of its own; how many acts there were of each name,
     without ids."""
-    claim = in_tx(engine, flow.hold, "a", now, 60.0)
+    claim = in_tx(engine, claims.hold, "manager", "a", now, 60.0)
     with engine.begin() as tx:
         planned = flow.decide(flow.snapshot(tx, site, now), site, now)
     done: Counter[str] = Counter()

@@ -19,6 +19,7 @@ from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedVcluster, Binding, Refused, Site
 from cod.policy.scheduler.snapshot import PassPlan
 from cod.states import Disk, NodeEvent, NodeState, RequestState
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes
@@ -270,7 +271,7 @@ def test_a_stale_plan_grants_nothing_at_all(engine: Engine, site: Site, trouble:
     with engine.begin() as tx:
         furnish(tx, 2)
         one = create(tx, site)
-        claim = flow.hold(tx, "a", 2.0, 10.0)
+        claim = claims.hold(tx, "manager", "a", 2.0, 10.0)
         acts = planned(tx, site, 2.0)
     with engine.begin() as tx:
         node = nodes.by_name(tx, "node1")
@@ -299,7 +300,7 @@ def test_any_other_node_of_the_pool_does_as_well(engine: Engine, site: Site) -> 
     with engine.begin() as tx:
         furnish(tx, 3)
         one = create(tx, site)
-        claim = flow.hold(tx, "a", 2.0, 10.0)
+        claim = claims.hold(tx, "manager", "a", 2.0, 10.0)
         act = planned(tx, site, 2.0)[0]
     with engine.begin() as tx:
         node_flows.quarantine(tx, flow_context(site, 3.0, OWNER), name="node1", reason="smoke")
@@ -313,7 +314,7 @@ def test_a_withdrawn_request_and_a_deleted_vcluster_get_nothing(engine: Engine, 
     with engine.begin() as tx:
         furnish(tx, 2)
         create(tx, site)
-        claim = flow.hold(tx, "a", 2.0, 10.0)
+        claim = claims.hold(tx, "manager", "a", 2.0, 10.0)
         acts = planned(tx, site, 2.0)
         owner_flows.delete(tx, flow_context(site, 3.0, OWNER), name="one")
     with engine.begin() as tx:
@@ -325,7 +326,7 @@ def test_an_extended_lease_does_not_expire(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     create(tx, site, size=1, lease=100.0)
     run_pass(tx, site, 2.0)
-    claim = flow.hold(tx, "a", 102.0, 10.0)
+    claim = claims.hold(tx, "manager", "a", 102.0, 10.0)
     acts = planned(tx, site, 102.0)
     owner_flows.extend(tx, flow_context(site, 102.0), name="one", lease=50.0)
     assert acts[0].flow(tx, claim=claim, now=102.0).value == 0
@@ -348,7 +349,7 @@ def test_a_full_block_is_told_to_the_request(engine: Engine, site: Site) -> None
                 for address in block.addresses
             ],
         )
-        claim = flow.hold(tx, "a", 2.0, 10.0)
+        claim = claims.hold(tx, "manager", "a", 2.0, 10.0)
         act = planned(tx, site, 2.0)[0]
     with pytest.raises(Refused) as refused, engine.begin() as tx:
         act.flow(tx, claim=claim, now=3.0)
@@ -373,11 +374,11 @@ def test_only_the_holder_of_the_claim_may_act(engine: Engine, site: Site) -> Non
         arrive(tx, 4.0)
         create(tx, site, "new", size=1, now=5.0)
         create(tx, site, "huge", size=9, now=6.0)
-        slow = flow.hold(tx, "a", 12.0, 5.0)
+        slow = claims.hold(tx, "manager", "a", 12.0, 5.0)
         acts = planned(tx, site, 12.0)
         assert len(acts) == 4
-        assert flow.hold(tx, "b", 14.0, 5.0) is None
-        quick = flow.hold(tx, "b", 17.0, 5.0)
+        assert claims.hold(tx, "manager", "b", 14.0, 5.0) is None
+        quick = claims.hold(tx, "manager", "b", 17.0, 5.0, over=slow)
         assert slow is not None
         assert quick is not None
         assert quick.generation > slow.generation
@@ -395,13 +396,14 @@ def test_only_the_holder_of_the_claim_may_act(engine: Engine, site: Site) -> Non
 def test_a_claim_that_ran_out_holds_until_another_server_has_it(tx: Tx, site: Site) -> None:
     furnish(tx, 1)
     create(tx, site, size=1)
-    claim = flow.hold(tx, "a", 2.0, 5.0)
+    claim = claims.hold(tx, "manager", "a", 2.0, 5.0)
     assert claim is not None
-    late = flow.hold(tx, "a", 8.0, 5.0, claim)  # clocks differ: its expiry alone says little
+    # clocks differ: its expiry says little
+    late = claims.hold(tx, "manager", "a", 8.0, 5.0, claim)
     assert late is not None
     assert late.generation == claim.generation
     act = planned(tx, site, 8.0)[0]
-    taken = flow.hold(tx, "b", 14.0, 5.0)
+    taken = claims.hold(tx, "manager", "b", 14.0, 5.0, over=late)
     assert taken is not None
     assert taken.generation == claim.generation + 1
     with pytest.raises(act_flows.Lost):
@@ -409,13 +411,14 @@ def test_a_claim_that_ran_out_holds_until_another_server_has_it(tx: Tx, site: Si
 
 
 def test_a_claim_is_renewed_and_given_up(tx: Tx) -> None:
-    first = flow.hold(tx, "a", 1.0, 5.0)
-    again = flow.hold(tx, "a", 4.0, 5.0, first)
+    first = claims.hold(tx, "manager", "a", 1.0, 5.0)
+    again = claims.hold(tx, "manager", "a", 4.0, 5.0, first)
     assert first is not None
     assert again is not None
     assert (again.generation, again.expires_at) == (first.generation, 9.0)
-    flow.give_up(tx, again)
-    assert flow.hold(tx, "b", 4.1, 5.0) is not None
+    claims.give_up(tx, again)
+    given_up = claims.find(tx, "manager")
+    assert claims.hold(tx, "manager", "b", 4.1, 5.0, over=given_up) is not None
 
 
 def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(
@@ -423,10 +426,10 @@ def test_a_manager_that_was_started_anew_takes_over_from_its_former_self(
 ) -> None:
     furnish(tx, 1)
     create(tx, site, size=1)
-    former = flow.hold(tx, "a", 2.0, 5.0)
+    former = claims.hold(tx, "manager", "a", 2.0, 5.0)
     act = planned(tx, site, 2.0)[0]
     assert former is not None
-    new = flow.hold(tx, "a", 3.0, 5.0)
+    new = claims.hold(tx, "manager", "a", 3.0, 5.0)
     with pytest.raises(act_flows.Lost):
         act.flow(tx, claim=former, now=3.0)
     assert act.flow(tx, claim=new, now=3.0).value == 1
@@ -446,7 +449,7 @@ def test_a_manager_killed_after_any_act_leaves_what_the_next_goes_on_from(
         create(tx, site, "q", size=2, now=5.0)
         create(tx, site, "r", size=2, now=6.0)
         create(tx, site, "s", size=9, now=7.0)
-        claim = flow.hold(tx, "a", 12.0, 5.0)
+        claim = claims.hold(tx, "manager", "a", 12.0, 5.0)
         acts = planned(tx, site, 12.0)
     for act in acts[:survived]:
         in_tx(engine, act.flow, claim=claim, now=12.0)

@@ -24,6 +24,7 @@ from cod.sim.cluster import Cluster, ClusterRequest, SimMachine
 from cod.sim.cluster import ClusterReclaim as SimReclaim
 from cod.sim.world import World
 from cod.states import NodeState, VclusterState
+from cod.store import claims
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
@@ -204,7 +205,7 @@ def planner(site: Site, seen: SiteSnapshot, number: int, kind: NodeKind) -> int:
 def taken(site: Site, number: int, kind: NodeKind, count: int) -> list[str] | None:
     """The nodes that the act takes when it is run; None when it finds that it may not. Nothing of
     it stays."""
-    claim = flow.hold(site.tx, "a", NOW, 10.0)
+    claim = claims.hold(site.tx, "manager", "a", NOW, 10.0)
     assert claim is not None
     preempt = Preempt(site.request.id, site.vclusters[number].id, kind, count)
     try:

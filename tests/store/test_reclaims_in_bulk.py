@@ -18,8 +18,8 @@ from cod.flows.scheduler import plan as plan_flow
 from cod.model import Policy, RequestTuple, Site, TypeTerms, Vcluster
 from cod.policy.scheduler.snapshot import NodeKind, PassPlan, Preempt
 from cod.states import RequestState, VclusterState
+from cod.store import claims, vcms
 from cod.store import tables as t
-from cod.store import vcms
 from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import reclaims, requests, reservations, vclusters
@@ -155,7 +155,7 @@ def test_bulk_opens_what_single_preemptions_open(engine: Engine, site: Site, see
     world = replace(site, policy=replace(POLICY, fair_half_life=3600.0 * (seed % 2)))
     with engine.begin() as tx:
         made = FullSite(tx, seed)
-        claim = plan_flow.hold(tx, "a", NOW, 60.0)
+        claim = claims.hold(tx, "manager", "a", NOW, 60.0)
         planned = plan_flow.decide(plan_flow.snapshot(tx, world, NOW), world, NOW)
         made.disturb()
         [bulk] = [act for act in apply_plan.acts(planned, world, bulk=True) if "take" in act.name]
@@ -210,7 +210,7 @@ def test_nodes_of_two_subnets_are_taken_from_one_vcluster_at_once(tx: Tx, site: 
     request = requests.add(
         tx, vcluster_id=taker.id, kind="create", priority=1, tuples=[wanted], now=1.0
     )
-    claim = plan_flow.hold(tx, "a", NOW, 60.0)
+    claim = claims.hold(tx, "manager", "a", NOW, 60.0)
     assert claim is not None
     taken = [
         Preempt(request.id, holder.id, NodeKind(node.type_id or 0, 0, one.name), 2)
