@@ -46,6 +46,8 @@ class Straight:
     def run(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Deferred[Any]:
         return succeed(in_transaction(self.engine, flow, *args, **words))
 
+    read = run
+
 
 class Bmc:
     """Switches that take `delay` seconds to show; `deaf` machines accept and do nothing, of the

@@ -91,8 +91,9 @@ def acts(engine: Engine, busy: Site, built: Path) -> dict[str, flow.Act]:
 
 
 def claim(engine: Engine, owner: str = "a", now: float = NOW) -> Any:
-    """The manager's claim."""
-    return in_tx(engine, plan_flow.hold, owner, now, 20.0)
+    """The manager's claim, which another's is over for."""
+    over = in_tx(engine, claims.find, "manager")
+    return in_tx(engine, claims.hold, "manager", owner, now, 20.0, over=over)
 
 
 def test_a_pass_has_something_of_every_kind_to_do(acts: dict[str, flow.Act]) -> None:
@@ -186,8 +187,7 @@ def test_nobody_takes_the_claim_over_while_an_act_is_under_way(
                 with engine.connect() as other:
                     other.exec_driver_sql("SET innodb_lock_wait_timeout=0")
                     with pytest.raises(OperationalError, match="Lock wait timeout"):
-                        over = claims.find(other, "manager")
-                        claims.hold(other, "manager", "b", NOW, 20.0, over=over)
+                        claims.hold(other, "manager", "b", NOW, 20.0)
                     # nobody else shall get a connection that does not wait for locks
                     other.invalidate()
             tx.rollback()
