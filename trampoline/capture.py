@@ -223,7 +223,7 @@ class _Pass:
         found: DiskUsage,
         to: Destination,
         progress: Progress,
-        phase: str,
+        phase: str = "capture",
         end: int = 1 << 62,
     ) -> None:
         self._found, self._to, self._progress, self._end = found, to, progress, end

@@ -40,11 +40,15 @@ class Claim:
 
 
 _ROWS = Rows(Claim, t.claims)
-find = _ROWS.get
 
 
 class Lost(Exception):
     """The claim belongs to somebody else. Nothing may be committed."""
+
+
+def find(tx: Tx, name: str) -> Claim | None:
+    """Return the claim, whoever has it."""
+    return _ROWS.get(tx, name)
 
 
 def hold(

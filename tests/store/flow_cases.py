@@ -53,7 +53,6 @@ from cod.model import (
     AskedWindow,
     Binding,
     BootSecret,
-    ConsoleRules,
     DhcpQuery,
     Energy,
     FileServer,
@@ -76,6 +75,7 @@ from cod.net.nmp import verbs
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeEvent, Step
 from cod.store import claims
+from cod.store import servers as server_rows
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
 from cod.store.nodes import bindings, nodes
@@ -435,9 +435,8 @@ def images__images__fail(lab: Lab) -> Call:
 
 @case
 def images__images__unneeded(lab: Lab) -> Call:
-    completed(lab)
-    present = frozenset({"ef" * 32})
-    return partial(images.unneeded, present=present)
+    server_rows.hold(lab.tx, "its-old-name", {"ab" * 32})
+    return partial(images.unneeded, present=frozenset({"ef" * 32}), alone=True)
 
 
 @case
@@ -490,7 +489,7 @@ def nodes__captures__keep(lab: Lab) -> Call:
 @case
 def nodes__consoles__typed(lab: Lab) -> Call:
     node = lab.machine(1, "inactive")
-    bound(consoles.followed, "a", ConsoleRules(record=True), lab.now, 30.0)(lab.tx)
+    claims.hold(lab.tx, consoles.CLAIM, "a", lab.now, 30.0)
     console_rows.type_(lab.tx, node.id, "free", "x", lab.now, administrator=True)
     return bound(consoles.typed, "a", lab.now)
 

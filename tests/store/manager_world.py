@@ -69,7 +69,7 @@ def furnish(tx: Tx, count: int) -> None:
 
 def run_pass(tx: Tx, site: Site, now: float, owner: str = "a") -> list[str]:
     """One whole pass in one transaction; the names of its acts, without ids."""
-    claim = claims.hold(tx, "manager", owner, now, 10.0)
+    claim = claims.hold(tx, "manager", owner, now, 10.0, over=claims.find(tx, "manager"))
     assert claim is not None
     acts = deque(planned(tx, site, now, bulk=True))
     names: list[str] = []

@@ -48,12 +48,12 @@ def lab(tx: Tx, site: Site) -> Lab:
     return lab
 
 
-def claimed(lab: Lab, server: str = "a") -> list[KeytabTask]:
-    return keytabs.claim(lab.tx, server, (), lab.site, lab.now, 75.0)
+def due(lab: Lab) -> list[KeytabTask]:
+    return keytabs.due(lab.tx, lab.site, lab.now)
 
 
 def make(lab: Lab, keytab: bytes = KEYTAB) -> KeytabTask:
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     assert keytabs.made(lab.tx, task, SEALER.seal(keytab, task.order_id), lab.site, lab.now).value
     return task
 
@@ -75,7 +75,7 @@ def rows(lab: Lab) -> list[tuple[str, bool]]:
 
 def test_a_node_waits_for_its_keytab_and_gets_it_with_its_order(lab: Lab) -> None:
     assert sent(lab) == []
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     assert (task.host, task.removal) == (HOST, False)
     make(lab)
     assert KEYTAB not in (host_keys.keytabs(lab.tx, HOSTS)[0].sealed or b"")
@@ -85,7 +85,7 @@ def test_a_node_waits_for_its_keytab_and_gets_it_with_its_order(lab: Lab) -> Non
     assert "default_realm = EXAMPLE.ORG" in order.seed["krb5.conf"]
     assert "krb5_realm = EXAMPLE.ORG" in order.seed["vendor-data"]
     assert "/etc/krb5.keytab" in order.seed["vendor-data"]
-    assert claimed(lab) == [], "nothing more is due"
+    assert due(lab) == [], "nothing more is due"
     assert sent(lab) == [], "it is sent once"
 
 
@@ -94,14 +94,14 @@ def test_the_keytab_is_dropped_once_it_is_written(lab: Lab) -> None:
     assert rows(lab) == [(HOST, True)]
     move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
     assert rows(lab) == [(HOST, False)]
-    assert claimed(lab) == [], "the node has it"
+    assert due(lab) == [], "the node has it"
 
 
 def test_another_installation_gets_other_keys(lab: Lab) -> None:
     first = make(lab)
     move(lab, NodeEvent.FAILED)
     move(lab, NodeEvent.PRIME_ORDERED)
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     assert task.order_id != first.order_id
     assert not keytabs.made(lab.tx, first, b"late", lab.site, lab.now).value, (
         "the first order is over"
@@ -116,14 +116,14 @@ def test_principals_are_removed_when_the_node_leaves(lab: Lab) -> None:
     make(lab)
     move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
     holding.give_back(lab.tx, lab.node(1), up_until=0.0)
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     assert (task.host, task.removal) == (HOST, True)
     keytabs.failed(lab.tx, task, "kadmin: no KDC", lab.now)
-    assert claimed(lab) == [], "not at once again"
+    assert due(lab) == [], "not at once again"
     lab.now += 10
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     keytabs.removed(lab.tx, task)
-    assert (rows(lab), claimed(lab)) == ([], [])
+    assert (rows(lab), due(lab)) == ([], [])
 
 
 def test_a_host_that_another_node_becomes_keeps_its_principals(lab: Lab) -> None:
@@ -144,12 +144,12 @@ def test_a_host_that_another_node_becomes_keeps_its_principals(lab: Lab) -> None
             template_id=lab.tx.scalar(select(t.config_templates.c.id)),
         )
     )
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     assert (task.host, task.node_id, task.removal) == (HOST, lab.node(2).id, False)
 
 
 def test_a_command_that_fails_keeps_its_node_waiting_and_administrators_are_told(lab: Lab) -> None:
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     keytabs.failed(lab.tx, task, "kadmin: cannot contact any KDC", lab.now)
     node = lab.node(1)
     assert (node.waits_for, sent(lab)) == (KERBEROS, [])
@@ -170,24 +170,17 @@ def test_a_command_that_fails_keeps_its_node_waiting_and_administrators_are_told
     assert "keytabs-made" in list(lab.tx.scalars(select(t.notices.c.kind)))
 
 
-def test_one_server_at_a_time_runs_commands(lab: Lab) -> None:
-    assert len(claimed(lab, "a")) == 1
-    assert claimed(lab, "b") == []
-    lab.now += 76.0
-    assert len(claimed(lab, "b")) == 1
-
-
 def test_other_templates_wait_for_nothing(lab: Lab) -> None:
     plain = lab.template(revision=2)
     lab.tx.execute(t.nodes.update().values(template_id=plain))
-    assert claimed(lab) == []
+    assert due(lab) == []
     (order,) = sent(lab)
     assert "krb5.conf" not in order.seed
     assert "auth_provider = krb5" not in order.seed.get("vendor-data", "")
 
 
 def test_a_keytab_that_another_authority_sealed_is_not_sent(lab: Lab) -> None:
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     sealed = Sealer(b"o" * 32).seal(KEYTAB, task.order_id)
     keytabs.made(lab.tx, task, sealed, lab.site, lab.now)
     with pytest.raises(Refused, match="sealed by another authority"):
@@ -199,11 +192,11 @@ def test_a_deleted_node_s_principals_are_removed(lab: Lab) -> None:
     move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
     lab.tx.execute(t.keytabs.update().values(node_id=4711))
     assert nodes.get(lab.tx, 4711) is None
-    assert [task.removal for task in claimed(lab)] == [True]
+    assert [task.removal for task in due(lab)] == [True]
 
 
 def fail(lab: Lab) -> None:
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     keytabs.failed(lab.tx, task, "kadmin: no KDC", lab.now)
 
 
@@ -266,7 +259,7 @@ def test_hosts_that_have_not_been_tried_come_first(lab: Lab) -> None:
     fail(lab)
     lab.now += 3600.0
     another(lab, 2, keyed(lab))
-    assert [task.node_id for task in claimed(lab)] == [lab.node(2).id, lab.node(1).id]
+    assert [task.node_id for task in due(lab)] == [lab.node(2).id, lab.node(1).id]
 
 
 def test_a_vcluster_that_is_renamed_during_priming_keeps_the_principals_on_the_disk(
@@ -275,14 +268,14 @@ def test_a_vcluster_that_is_renamed_during_priming_keeps_the_principals_on_the_d
     make(lab)
     assert len(sent(lab)) == 1
     lab.tx.execute(t.vclusters.update().values(name="new"))
-    (task,) = claimed(lab)
+    (task,) = due(lab)
     assert task.host == "n1.new.cod.test", "for an agent that asks once more"
     lab.now += 1.0
     keytabs.made(lab.tx, task, SEALER.seal(b"new", task.order_id), lab.site, lab.now)
     again = orders.current(lab.tx, lab.node(1), lab.site, unseal=SEALER.open)
     assert b64decode(again.seed["krb5.keytab.base64"]) == b"new", "its keytab has its name"
     move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
-    assert claimed(lab) == [], "the disk may hold either"
+    assert due(lab) == [], "the disk may hold either"
 
 
 def test_while_the_site_is_held_no_principal_is_removed(lab: Lab) -> None:
@@ -290,7 +283,7 @@ def test_while_the_site_is_held_no_principal_is_removed(lab: Lab) -> None:
     move(lab, NodeEvent.PRIMED, disk=Disk.DIRTY)
     holding.give_back(lab.tx, lab.node(1), up_until=0.0)
     stories.begin_hold(lab.tx, "it was restored from a backup", lab.now)
-    assert claimed(lab) == [], "a host of that name may have been installed since the backup"
+    assert due(lab) == [], "a host of that name may have been installed since the backup"
 
 
 def test_a_template_that_cannot_be_read_does_not_stop_other_keytabs(lab: Lab) -> None:
@@ -298,4 +291,4 @@ def test_a_template_that_cannot_be_read_does_not_stop_other_keytabs(lab: Lab) ->
     c = t.config_templates.c
     broken = KEYED.replace("nocloud", "none").format(cache="no", more="")
     lab.tx.execute(t.config_templates.update().where(c.revision == 1).values(document=broken))
-    assert [task.node_id for task in claimed(lab)] == [lab.node(2).id]
+    assert [task.node_id for task in due(lab)] == [lab.node(2).id]
