@@ -66,8 +66,8 @@ class KeytabMaker(Claimer):
         site, now = self._site.current, self._clock()
         if not (site.kerberos.realm and site.kerberos.keytab_command):
             return  # nor are principals removed
-        room = AT_ONCE - len(self._busy)
-        if room <= 0 or await self._keeper.keep(now) is None:
+        # kept while all commands run, too: two servers' commands for a host must not run at once
+        if await self._keeper.keep(now) is None or (room := AT_ONCE - len(self._busy)) <= 0:
             return
         # those of now: one that ends meanwhile may still be due by what the transaction reads
         busy = frozenset(self._busy)

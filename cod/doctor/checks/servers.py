@@ -43,7 +43,7 @@ def findings(context: Context) -> Iterator[Finding]:
             yield Finding(
                 WARNING,
                 f"the clock of {each.server} is {span(-silence)} ahead of this host's",
-                "synchronise both hosts' clocks (chrony): claims expire by them",
+                "synchronise both hosts' clocks (chrony): nodes' deadlines go by them",
             )
         elif (each.version, each.database_schema) != here:
             good = False
