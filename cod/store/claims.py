@@ -6,8 +6,8 @@ claim over between the check and the commit. A lock would do on one host; the ho
 cluster tell each other of writes alone.
 
 A claim is over when its owner has shown no sign of life for a while: each sign changes the row. How
-long a row has stayed as it is each server counts by itself (`claimkeeper`), as the hosts' clocks may
-differ. The expiry is what people are shown, and what servers of a release before judge some by.
+long a row has stayed as it is each server counts by itself (`claimkeeper`), as the hosts' clocks
+may differ. The expiry is what people are shown, and what servers of a release before judge some by.
 """
 
 from __future__ import annotations
