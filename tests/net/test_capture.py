@@ -439,9 +439,7 @@ def test_another_server_takes_it_in_anew_when_the_first_stays_away(
     told: dict[str, str] = {}
 
     def tell(phase: str, *_: object) -> None:
-        in_transaction(
-            world.engine, lambda tx: nodes.change(tx, world.node(), progress_phase=phase)
-        )
+        in_transaction(world.engine, nodes.change, world.node(), progress_phase=phase)
         told.setdefault(phase, world.show().reason)
 
     try:
