@@ -204,7 +204,8 @@ def test_a_manager_that_stops_in_the_middle_is_followed_by_another(
     assert first is not None
     assert flow.run(tx, claim=first, site=rules, now=BEGINS).value
     assert states(tx)[NodeState.QUARANTINED] == 3
-    second = claims.hold(tx, "manager", "b", BEGINS + 20, 10.0, over=first)
+    over = claims.find(tx, "manager")
+    second = claims.hold(tx, "manager", "b", BEGINS + 20, 10.0, over=over)
     assert second is not None
     with pytest.raises(claims.Lost):
         flow.run(tx, claim=first, site=rules, now=BEGINS + 20)
