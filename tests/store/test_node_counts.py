@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, insert, make_url, select, text, update
+from sqlalchemy import Engine, event, insert, select, text, update
 
 from cod.core import snapshot
 from cod.flows.scheduler import explain
@@ -24,7 +24,6 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import groups
 from cod.store.scheduler import node_counts, node_kinds, node_picks, reservations
-from cod.store.scheduler.node_kinds import FreeKey, NodeKindRow
 from tests.store.busy_site import build, calm, people, ruled, want
 from tests.store.manager_world import add_node, add_template, arrive, furnish, run_pass
 
@@ -335,14 +334,3 @@ def test_a_request_is_explained_in_every_state(tx: Tx, site: Site) -> None:
     assert ask(request_id=states["granted"]).why.code == "granted"
     with pytest.raises(Refused, match="no request 999"):
         ask(request_id=999)
-
-
-@pytest.mark.parametrize(
-    ("url", "named"),
-    [("sqlite://", False), ("mysql+pymysql://a/b", True), ("mariadb+pymysql://a/b", True)],
-)
-def test_picks_of_free_nodes_name_their_index_to_mariadb(url: str, named: bool) -> None:
-    """Show that MariaDB is told by whichever name the database's URL gives it."""
-    shape = FreeKey("", NodeKindRow(0, 0, ""), None, None, 0)
-    query = node_picks._lowest(shape, False).compile(dialect=make_url(url).get_dialect()())
-    assert ("FORCE INDEX (ix_nodes_counts)" in str(query)) == named

@@ -8,7 +8,7 @@ that have to be erased first, and whatever a rule forbids or has changed since t
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -201,8 +201,19 @@ def _wake_time(waking: int, site: Site) -> float:
 # ---------------------------------------------------------------- many requests at once
 
 
+def candidates(plan: PassPlan, site: Site) -> node_picks.Candidates:
+    """Return the free nodes of which all transactions of the plan's grants take theirs."""
+    keys = {pool_key(share.free_nodes) for one in plan.grants for share in one.shares}
+    return node_picks.Candidates(keys, len(site.subnets) > 1)
+
+
 def give_all(
-    tx: Tx, granted: Sequence[RequestGrant], plan: PassPlan, site: Site, now: float
+    tx: Tx,
+    granted: Sequence[RequestGrant],
+    candidates: node_picks.Candidates,
+    plan: PassPlan,
+    site: Site,
+    now: float,
 ) -> Result[list[int]]:
     """Give many requests their nodes, as `give` would one after the other. Returns the ids of
     those that it leaves to `give`: nothing was written for these."""
@@ -225,9 +236,11 @@ def give_all(
                 plain.append(one)
     if not plain:
         return Result(left)
-    batch = _GrantBatch(tx, plain, holders, plan, site, now)
+    batch = _GrantBatch(tx, plain, candidates, holders, plan, site, now)
     left += [one.request_id for one in plain if not batch.give(asked[one.request_id], one.shares)]
-    return Result(left, batch.write())
+    effects = batch.write()
+    candidates.keep(batch.free)
+    return Result(left, effects)
 
 
 def _is_plain(request: Request, holder: Vcluster) -> bool:
@@ -237,12 +250,16 @@ def _is_plain(request: Request, holder: Vcluster) -> bool:
 
 
 class _GrantBatch:
-    """Grants in one transaction: what was read for all of them, and what is to be written."""
+    """Grants in one transaction: what was read for all of them, and what is to be written.
+
+    free  nodes that were picked and are not given yet
+    """
 
     def __init__(
         self,
         tx: Tx,
         plain: Sequence[RequestGrant],
+        candidates: node_picks.Candidates,
         holders: dict[int, Vcluster],
         plan: PassPlan,
         site: Site,
@@ -253,8 +270,7 @@ class _GrantBatch:
         wanted: Counter[node_kinds.FreeKey] = Counter()
         for share in (share for one in plain for share in one.shares):
             wanted[pool_key(share.free_nodes)] += share.count
-        picked = node_picks.pick_each(tx, wanted, len(site.subnets) > 1)
-        self._free = {key: deque(each) for key, each in picked.items()}
+        self.free = candidates.pick(tx, wanted)
         self._guarantees = entitlements.guaranteed(tx)
         self._groups = {one.id: one for one in groups.every(tx)}
         self._documents = templates.for_matching(
@@ -296,7 +312,7 @@ class _GrantBatch:
             columns = self._admit(request, holder, owner, chosen)
         if columns is None:
             for node, share in reversed(seats):
-                self._free[pool_key(share.free_nodes)].appendleft(node)
+                self.free[pool_key(share.free_nodes)].appendleft(node)
             return False
         admitted = self._holders[holder.id] = replace(holder, **columns)
         if columns:
@@ -319,7 +335,7 @@ class _GrantBatch:
         return [
             (free.popleft(), share)
             for share in shares
-            for free in [self._free[pool_key(share.free_nodes)]]
+            for free in [self.free[pool_key(share.free_nodes)]]
             for _ in range(min(share.count, len(free)))
         ]
 

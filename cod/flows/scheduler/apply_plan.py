@@ -135,13 +135,14 @@ def _grant(one: RequestGrant, plan: PassPlan, site: Site) -> Act:
 
 def _in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
     """Yield acts of grants of about `GRANTED` nodes each."""
+    candidates = grants.candidates(plan, site)
     some: list[RequestGrant] = []
     size = 0
     for place, one in enumerate(plan.grants, 1):
         some.append(one)
         size += sum(share.count for share in one.shares)
         if size >= GRANTED or place == len(plan.grants):
-            flow = partial(grant_all, granted=some, plan=plan, site=site)
+            flow = partial(grant_all, granted=some, candidates=candidates, plan=plan, site=site)
             alone = tuple(_grant(each, plan, site) for each in some)
             name = f"grant {len(some)} requests" if len(some) > 1 else alone[0].name
             yield Act(name, flow, parts=alone) if size > 1 else alone[0]
@@ -177,6 +178,7 @@ def grant_all(
     tx: Tx,
     *,
     granted: Sequence[RequestGrant],
+    candidates: node_picks.Candidates,
     plan: PassPlan,
     claim: Claim,
     site: Site,
@@ -185,7 +187,7 @@ def grant_all(
     """Give many requests their nodes; return the places of those that are to be granted one by one:
     see `core.nodes.grants.give_all`."""
     claims.confirm(tx, claim)
-    done = grants.give_all(tx, granted, plan, site, now)
+    done = grants.give_all(tx, granted, candidates, plan, site, now)
     left = set(done.value)
     places = [place for place, one in enumerate(granted) if one.request_id in left]
     return Result(places, done.effects)

@@ -127,9 +127,8 @@ def literal(_name: str, value: Any) -> Any:
     return value
 
 
-def kept_for(request_id: int, value: Operand = literal) -> ColumnElement[bool]:
+def kept_for(request_id: int) -> ColumnElement[bool]:
     """Return the condition of nodes that the request has reserved; 0: that no reservation has."""
     r = t.reservations.c
     one = select(r.node_id).where(r.node_id == _n.id)
-    own = r.request_id == value("reserved", request_id)
-    return one.where(own).exists() if request_id else ~one.exists()
+    return one.where(r.request_id == request_id).exists() if request_id else ~one.exists()

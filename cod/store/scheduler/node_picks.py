@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import (
-    BindParameter,
-    CompoundSelect,
-    Select,
-    and_,
-    bindparam,
-    case,
-    literal_column,
-    select,
-    union_all,
-)
+from sqlalchemy import Select, and_, bindparam, case, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.model import Node
@@ -27,7 +17,6 @@ from cod.store.engine import Tx, rows_among, slices
 from cod.store.nodes import nodes
 from cod.store.rows import Among, Rows
 from cod.store.scheduler.node_kinds import (
-    ABLE,
     ALIKE,
     FREE,
     IN_NO_WINDOW,
@@ -42,8 +31,6 @@ from cod.store.scheduler.node_kinds import (
     literal,
     window_bits,
 )
-
-_TOGETHER = 8  # sorts of free nodes that are asked for by one statement
 
 _n = t.nodes.c
 
@@ -81,87 +68,82 @@ def pick_free(
     return [node for node in locked if node.id in still]
 
 
-def pick_each(tx: Tx, wanted: Mapping[FreeKey, int], many: bool) -> dict[FreeKey, list[Node]]:
-    """Return the wanted number of free nodes of each sort, those with the lowest ids, locked; fewer
-    if fewer are left. Return none of a sort that is told apart by switch ports or maintenance, or
-    whose order in `pick_free` depends on the group."""
-    picked: dict[int, FreeKey] = {}
-    alike: defaultdict[FreeKey, list[FreeKey]] = defaultdict(list)
-    for key in wanted:
-        if not key.kind.port and not key.kind.windows:
-            alike[_shape(key)].append(key)
-    for shape, keys in alike.items():
-        for part in slices(keys, _TOGETHER):
-            found = tx.execute(_lowest(shape, many), _values(part, wanted)).all()
-            tables = {part[place] for place, _, tables in found if tables}
-            picked |= {row[1]: key for row in found if (key := part[row[0]]) not in tables}
-    ids = sorted(picked)
-    locked = nodes.lock(tx, ids)
-    still = {  # as in `pick_free`
-        row[0]: free_key(row[3:], many)._replace(reserved=row[1] or 0)
-        for part in slices(ids)
-        for row in tx.execute(_STILL, {"picked": part}).all()
-        if row[2]
-    }
-    chosen: dict[FreeKey, list[Node]] = {key: [] for key in wanted}
-    for node in locked:
-        if still.get(node.id) == picked[node.id]:
-            chosen[picked[node.id]].append(node)
-    return chosen
+class Candidates:
+    """Free nodes of the sorts that a plan's grants take, those with the lowest ids first.
+
+    The plan's first transaction reads their ids. Each transaction locks the nodes that it takes and
+    looks at them again: a candidate that is no longer free is passed over."""
+
+    def __init__(self, keys: Iterable[FreeKey], many: bool) -> None:
+        self._keys = {key for key in keys if not key.kind.port and not key.kind.windows}
+        self._many = many
+        self._ids: dict[FreeKey, list[int]] | None = None
+        self._seen: Counter[FreeKey] = Counter()  # how many the last transaction has looked at
+
+    def pick(self, tx: Tx, wanted: Mapping[FreeKey, int]) -> dict[FreeKey, deque[Node]]:
+        """Return the wanted number of nodes of each sort, locked; fewer if fewer are left. Return
+        none of a sort that is told apart by switch ports or maintenance, or whose order in
+        `pick_free` depends on the group. They stay candidates until `keep` is called: a transaction
+        that fails has given none of them."""
+        if self._ids is None:
+            self._ids = self._read(tx)
+        self._seen = Counter()
+        chosen: dict[FreeKey, deque[Node]] = {key: deque() for key in wanted}
+        while picked := {
+            one: key
+            for key, count in wanted.items()
+            for start in [self._seen[key]]
+            for one in self._ids.get(key, [])[start : start + count - len(chosen[key])]
+        }:
+            self._seen.update(picked.values())
+            locked = nodes.lock(tx, picked)
+            still = {  # as in `pick_free`
+                row[0]: free_key(row[3:], self._many)._replace(reserved=row[1] or 0)
+                for part in slices(list(picked))
+                for row in tx.execute(_STILL, {"picked": part}).all()
+                if row[2]
+            }
+            for node in locked:
+                if still.get(node.id) == picked[node.id]:
+                    chosen[picked[node.id]].append(node)
+        return chosen
+
+    def keep(self, free: Mapping[FreeKey, Iterable[Node]]) -> None:
+        """Of the nodes that `pick` has looked at, keep as candidates those that are free still."""
+        for key, count in self._seen.items():
+            assert self._ids is not None
+            self._ids[key][:count] = [node.id for node in free[key]]
+
+    def _read(self, tx: Tx) -> dict[FreeKey, list[int]]:
+        found: defaultdict[FreeKey, list[int]] = defaultdict(list)
+        tables: set[FreeKey] = set()
+        values = {
+            "types": list({key.kind.type for key in self._keys}),
+            "blocks": list({key.kind.block for key in self._keys}),
+        }
+        for ids, request_id, *alike in tx.execute(_FREE_IDS, values).all():
+            key = free_key(alike, self._many)._replace(reserved=request_id or 0)
+            if key in self._keys:
+                found[key].extend(map(int, ids.split(",")))
+                if alike[_DISK] == Disk.TABLES:
+                    tables.add(key)
+        return {key: sorted(ids) for key, ids in found.items() if key not in tables}
 
 
+_DISK = ALIKE.index(_n.disk)
+# one row for each sort: its ids as one text
+_FREE_IDS = (
+    select(func.group_concat(_n.id), t.reservations.c.request_id, *ALIKE)
+    .outerjoin_from(t.nodes, t.reservations, t.reservations.c.node_id == _n.id)
+    .where(FREE, Among(_n.type_id, "types"), Among(func.coalesce(_n.block_id, 0), "blocks"))
+    .group_by(t.reservations.c.request_id, *ALIKE)
+)
 # `FREE` is selected, not a condition: SQLite would look through all free nodes for those of the ids
 _STILL = (
     select(_n.id, t.reservations.c.request_id, case((FREE, 1), else_=0), *ALIKE)
     .outerjoin_from(t.nodes, t.reservations, t.reservations.c.node_id == _n.id)
     .where(Among(_n.id, "picked"))
 )
-
-
-@lru_cache(maxsize=64)  # a site may have thousands of sorts, of few shapes
-def _lowest(shape: FreeKey, many: bool) -> CompoundSelect[Any]:
-    """Return the query for the first free nodes of several sorts: the sort's place among them, a
-    node's id, and whether only its tables were erased; those first, then by id. Which sorts, and
-    how many nodes of each, is said by `_values`."""
-    tables = case((_n.disk == Disk.TABLES, 1), else_=0)
-    parts = []
-    for place in range(_TOGETHER):
-
-        def value(name: str, _: object = None, place: int = place) -> BindParameter[Any]:
-            return bindparam(f"{name}{place}")
-
-        # not `FREE`: a list of states is made anew for each of the many times that this is asked
-        query = select(literal_column(str(place)).label("place"), _n.id, tables.label("tables"))
-        # MariaDB takes six times as long to choose among four indexes as to read this one
-        for dialect in ("mysql", "mariadb"):  # as the database's URL calls it
-            query = query.with_hint(t.nodes, "FORCE INDEX (ix_nodes_counts)", dialect)
-        query = query.where(ABLE, _n.state == value("state"), _alike(shape, many, value))
-        first = query.order_by(tables.desc(), _n.id).limit(value("most"))
-        parts.append(select(first.subquery()))
-    return union_all(*parts)
-
-
-def _shape(key: FreeKey) -> FreeKey:
-    """Return what all keys have in common that are asked for by the same conditions."""
-    cached = None if key.template is None else 0
-    return FreeKey("", _kind_shape(key.kind), cached, cached, min(key.reserved, 1))
-
-
-def _kind_shape(kind: NodeKindRow) -> NodeKindRow:
-    subnet = "subnet" if kind.subnet else ""
-    return NodeKindRow(0, min(kind.block, 1), subnet, kind.port, min(kind.windows, 1))
-
-
-def _values(keys: Sequence[FreeKey], wanted: Mapping[FreeKey, int]) -> dict[str, Any]:
-    return {
-        f"{name}{place}": value
-        for place in range(_TOGETHER)
-        # none of the last sort in the places that are left
-        for key, most in [
-            (keys[place], wanted[keys[place]]) if place < len(keys) else (keys[-1], 0)
-        ]
-        for name, value in (key._asdict() | key.kind._asdict() | {"most": most}).items()
-    }
 
 
 def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:
@@ -178,16 +160,16 @@ def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
     return nodes.ROWS.count(tx, UNHELD, _n.released == 0, *came, _alike(key, many))
 
 
-def _alike(key: FreeKey, many: bool, value: Operand = literal) -> ColumnElement[bool]:
+def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
     cache = and_(
         _n.disk == Disk.CACHED,
-        _n.cached_template_id == value("template", key.template),
-        _n.cached_group_id == value("group", key.group),
+        _n.cached_template_id == key.template,
+        _n.cached_group_id == key.group,
     )
     return and_(
-        _of_kind(key.kind, many, value),
+        _of_kind(key.kind, many),
         _n.disk != Disk.CACHED if key.template is None else cache,
-        kept_for(key.reserved, value),
+        kept_for(key.reserved),
     )
 
 
@@ -220,6 +202,11 @@ def _held_alike(shape: NodeKindRow, many: bool) -> Select[Any]:
         _of_kind(shape, many, lambda name, _: bindparam(name)),
         kept_for(0),
     ).order_by(_n.id)
+
+
+def _kind_shape(kind: NodeKindRow) -> NodeKindRow:
+    subnet = "subnet" if kind.subnet else ""
+    return NodeKindRow(0, min(kind.block, 1), subnet, kind.port, min(kind.windows, 1))
 
 
 def pick_held(
