@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from cod.model import DhcpClient, DhcpQuery, Site
+from cod.policy.nodes import boot
 from cod.policy.nodes.newcomers import Newcomers
 from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import UNAPPROVED, UNREPORTED
@@ -35,6 +36,12 @@ class Batch:
     heard: dict[int, DhcpClient]
     admitted: dict[str, bool] = field(default_factory=dict)
     enrolled: dict[str, DhcpClient] = field(default_factory=dict)
+
+
+def decide(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> boot.Verdict:
+    """Return whether and as what a client is answered outside of isolated networks."""
+    held = batch.bindings.get(query.mac, "boot", net.subnet.name)
+    return boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
 
 
 def boot_range(batch: Batch, net: Net, client: DhcpClient | None) -> range:

@@ -49,6 +49,14 @@ def leave(tx: Tx, node: Node, now: float) -> bool:
     return bool(want(tx, node, None, now))
 
 
+def leave_all(tx: Tx, nodes: Sequence[Node], now: float) -> None:
+    """Ask for the nodes' ports, as far as they are known, in the provisioning network."""
+    known = store.known(tx, [node.boot_mac for node in nodes])
+    for node in nodes:
+        if node.boot_mac in known:
+            leave(tx, node, now)
+
+
 def arrived(tx: Tx, node: Node) -> bool:
     """Return whether the port of the node's boot NIC was read back from its switch in the wanted
     VLAN. True for a node whose port is not known: no VLAN can be wanted for it."""

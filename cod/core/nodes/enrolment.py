@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cod.core.networks import dhcp_conflicts
-from cod.core.networks.dhcp_batch import GIVES_WAY, Batch, free_address, read_client
+from cod.core.networks.dhcp_batch import GIVES_WAY, Batch, decide, free_address, read_client
 from cod.model import DhcpClient, DhcpQuery
 from cod.policy.hardware import identity
-from cod.policy.nodes import boot, power
+from cod.policy.nodes import power
 from cod.policy.nodes.subnets import Net
 from cod.policy.people import names
 from cod.states import NodeState
@@ -53,7 +53,7 @@ def ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
     for query, net in asked:
         if net and not net.isolated and query.mac not in batch.clients:
             first.setdefault(query.mac, (query, net))
-    fresh = [(query, net) for query, net in first.values() if _is_new(batch, query, net)]
+    fresh = [(query, net) for query, net in first.values() if decide(batch, query, net, None).new]
     if len(fresh) < 2:
         return
     for query, net in fresh:  # in the order in which they asked
@@ -76,12 +76,6 @@ def ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
         nodes.add_all(batch.tx, added, now=batch.now, actor="dhcp")
         macs = [str(columns["boot_mac"]) for columns, _ in added]
         batch.enrolled = dhcp_batch.clients(batch.tx, macs)
-
-
-def _is_new(batch: Batch, query: DhcpQuery, net: Net) -> bool:
-    held = batch.bindings.get(query.mac, "boot", net.subnet.name)
-    xid = held.xid if held else None
-    return boot.decide(query, None, xid, batch.site.policy, batch.now).new
 
 
 def _admits(batch: Batch, query: DhcpQuery, subnet: str) -> bool:

@@ -27,7 +27,6 @@ from cod.store import vcms, watermarks
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import captures, holding, nodes, sessions
-from cod.store.nodes import switch_ports as ports
 from cod.store.people import groups
 from cod.store.scheduler import address_blocks as block_rows
 from cod.store.scheduler import node_counts, node_kinds, node_picks, requests, vclusters
@@ -413,14 +412,13 @@ class _GrantBatch:
         booted = [one.moved.id for one in moves if one.moved.state == NodeState.BOOT]
         holding.set_installed(tx, booted, now)
         sessions.forget_all(tx, [one.moved.id for one in moves if one.power])
+        woken = [one.moved for one in moves if one.event is NodeEvent.WOKEN]
+        switch_ports.leave_all(tx, woken, now)
         captured = captures.of_nodes(tx, [one.node.id for one in moves])
-        connected = ports.known(tx, [one.node.boot_mac for one in moves])
         for one in moves:
             if one.node.id in captured:
                 held = replace(one.node, vcluster_id=one.moved.vcluster_id)
                 transitions.note_capture(tx, held, one.event, one.cause, now)
-            if one.event is NodeEvent.WOKEN and one.node.boot_mac in connected:
-                switch_ports.leave(tx, one.moved, now)
             self._effects.update(transitions.wakes(one.node, one.moved))
 
     def _write_vclusters(self) -> None:

@@ -143,7 +143,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
             sessions.forget(tx, node.id)
         elif target is not NodeState.OFF:
             # there its agent is told to power down, and has time for it
-            sessions.forget_report(tx, node.id)
+            sessions.forget_reports(tx, [node.id])
     return moved
 
 
@@ -354,9 +354,24 @@ def move(
     if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:
         # Or so it seems: should the agent of a node that asked be there all the same, it must come
         # back.
-        sessions.forget_report(tx, node.id, newer=event is NodeEvent.ASKED)
+        sessions.forget_reports(tx, [node.id], newer=event is NodeEvent.ASKED)
     vcm_outbox.moved(tx, moved, moved.vcluster_id, moved.state, cause, now)
     return moved
+
+
+def asked_all(
+    tx: Tx, asked: Sequence[tuple[Node, str]], *, now: float, actor: str, policy: Policy
+) -> None:
+    """Apply `ASKED`, each with its cause, to resting nodes that nobody holds: what `apply` does for
+    such a node, by a statement for all of them. Raises as `nodes.set_states` does."""
+    moves = []
+    for node, cause in asked:
+        values = changes(node, NodeEvent.ASKED, now=now, patience=policy.patience, columns={})
+        moved = nodes.changed(node, values)
+        moves.append(nodes.NodeMove(node, moved, values, NodeEvent.ASKED, cause, ""))
+    nodes.set_states(tx, moves, actor, now)
+    sessions.forget_reports(tx, [node.id for node, _ in asked], newer=True)
+    switch_ports.leave_all(tx, [one.moved for one in moves], now)
 
 
 def register(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cod.core.networks import dhcp_conflicts, isolation
-from cod.core.networks.dhcp_batch import Batch, boot_range, free_address
+from cod.core.networks.dhcp_batch import Batch, boot_range, decide, free_address
 from cod.core.nodes import blame, enrolment, node_places, stories, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.nodes import boot, template
@@ -68,6 +68,7 @@ def answer(
     if len(clients) < len(macs):
         enrolment.adopt(batch, asked)
         enrolment.ahead(batch, asked)
+    _asked_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.bindings.write()
     if batch.heard:
@@ -91,6 +92,35 @@ def _read_ahead(batch: Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None
     batch.bindings.look(ahead)
 
 
+def _asked_ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
+    """Move inactive nodes on whose first message of the batch tells that they were reset or switched
+    on, by a statement for all of them. Others are left to `_apply_event`."""
+    first: dict[int, tuple[DhcpQuery, Net]] = {}
+    for query, net in asked:
+        client = batch.clients.get(query.mac)
+        if net and not net.isolated and client and client.state == NodeState.INACTIVE:
+            first.setdefault(client.id, (query, net))
+    causes = {}
+    for node_id, (query, net) in first.items():
+        client = batch.clients[query.mac]
+        verdict = decide(batch, query, net, client)
+        away = boot.elsewhere(query, client, net.subnet.name, batch.site)
+        if verdict.event is NodeEvent.ASKED and not away:
+            causes[node_id] = verdict.why
+    # others may have been quicker than the lock
+    moved = [
+        (node, causes[node.id])
+        for node in nodes.lock(batch.tx, causes)
+        if node.state == NodeState.INACTIVE and node.vcluster_id is None
+    ]
+    if moved:
+        policy = batch.site.policy
+        transitions.asked_all(batch.tx, moved, now=batch.now, actor="dhcp", policy=policy)
+        ids = {node.id for node, _ in moved}
+        macs = [mac for mac, client in batch.clients.items() if client.id in ids]
+        batch.clients.update(dhcp_batch.clients(batch.tx, macs))
+
+
 def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
     enrolled = batch.enrolled.pop(query.mac, None)
     client = _looked_up(batch, query, batch.clients.get(query.mac))
@@ -110,8 +140,7 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         if query.stage != "os" or query.mac == client.boot_mac:
             dhcp_conflicts.record_moved(batch, query, net, client, where)
         return None
-    held = batch.bindings.get(query.mac, "boot", net.subnet.name)
-    verdict = boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
+    verdict = decide(batch, query, net, client)
     if verdict.listed and query.kind == "DISCOVER":
         dhcp_conflicts.record_unfit(batch, query, net, verdict.why)
     if verdict.noted and client is not None:
@@ -134,7 +163,7 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         if query.server_id is not None and query.server_id not in batch.subnets.servers:
             return None
         return _nak(batch, query, net, None)
-    row = held
+    row = batch.bindings.get(query.mac, "boot", net.subnet.name)
     if verdict.binding == "vcluster":
         row = batch.bindings.get(query.mac, "vcluster", net.subnet.name)
         if row is not None and _is_others(batch, query):

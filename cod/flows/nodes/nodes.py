@@ -119,7 +119,7 @@ def power(tx: Tx, context: FlowContext, *, name: str, desired: str) -> Result[No
     else:
         nodes.wish_power(tx, node, desired, context.now)
         if desired in ("cycle", "off"):  # the connection is of a boot that ends now
-            sessions.forget_report(tx, node.id, newer=True)
+            sessions.forget_reports(tx, [node.id], newer=True)
         return Result(nodes.known(tx, node.id), (Effect("wake", "power"),))
     moved = transitions.apply_for(tx, context, node, step)
     return Result(moved, transitions.wakes(node, moved))

@@ -27,7 +27,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.prepared import Prepared
-from cod.store.rows import RowChange, Rows, remove_all, update_all
+from cod.store.rows import Among, RowChange, Rows, remove_all, update_all
 
 _s = t.sessions.c
 ROWS = Rows(AgentSession, t.sessions)
@@ -38,9 +38,9 @@ _PEERS = (
     _s.epoch == bindparam("begun"),
 )
 _CLOSE = Prepared(delete(t.sessions).where(*_PEERS))
-_FORGET_REPORT = Prepared(
+_FORGET_REPORTS = Prepared(
     update(t.sessions)
-    .where(_s.node_id == bindparam("node"))
+    .where(Among(_s.node_id, "nodes"))
     .values(reported=False, epoch=_s.epoch + bindparam("newer"))
 )
 _REPORTED = Prepared(update(t.sessions).where(*_PEERS).values(reported=True))
@@ -129,10 +129,10 @@ def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
     remove_all(tx, _s.node_id, node_ids)
 
 
-def forget_report(tx: Tx, node_id: int, *, newer: bool = False) -> None:
-    """Send no more orders on the node's connection, as the node is about to lose its power. Its
-    agent has to report again; on a newer connection, if `newer`."""
-    _FORGET_REPORT.write(tx, {"node": node_id, "newer": int(newer)})
+def forget_reports(tx: Tx, node_ids: Sequence[int], *, newer: bool = False) -> None:
+    """Send no more orders on the nodes' connections, as the nodes are about to lose their power.
+    Their agents have to report again; on newer connections, if `newer`."""
+    _FORGET_REPORTS.write(tx, {"nodes": node_ids, "newer": int(newer)})
 
 
 def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
