@@ -25,6 +25,18 @@ pytestmark = pytest.mark.slow
 NOW = 1_000_000.0
 
 
+TABLES = (
+    t.nodes,
+    t.nics,
+    t.bindings,
+    t.node_history,
+    t.conflicts,
+    t.notices,
+    t.sessions,
+    t.switch_ports,
+)
+
+
 def mac(number: int) -> str:
     return f"52:54:00:00:{number >> 8:02x}:{number & 255:02x}"
 
@@ -75,7 +87,7 @@ def told(
                 ),
                 key=repr,
             )
-            for table in (t.nodes, t.nics, t.bindings, t.node_history, t.conflicts, t.notices)
+            for table in TABLES
         }
         part.rollback()
     return answers, rows
