@@ -93,8 +93,8 @@ def _read_ahead(batch: Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None
 
 
 def _asked_ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
-    """Move inactive nodes on whose first message of the batch tells that they were reset or switched
-    on, by a statement for all of them. Others are left to `_apply_event`."""
+    """Move the inactive nodes that were reset, as their first messages of the batch tell, by a
+    statement for all of them. Others are left to `_apply_event`."""
     first: dict[int, tuple[DhcpQuery, Net]] = {}
     for query, net in asked:
         client = batch.clients.get(query.mac)
@@ -107,6 +107,8 @@ def _asked_ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) ->
         away = boot.elsewhere(query, client, net.subnet.name, batch.site)
         if verdict.event is NodeEvent.ASKED and not away:
             causes[node_id] = verdict.why
+    if len(causes) < 2:  # of one, its own statements are made once already
+        return
     # others may have been quicker than the lock
     moved = [
         (node, causes[node.id])
