@@ -200,16 +200,16 @@ def _wake_time(waking: int, site: Site) -> float:
 # ---------------------------------------------------------------- many requests at once
 
 
-def candidates(plan: PassPlan, site: Site) -> node_picks.Candidates:
+def candidates(plan: PassPlan, site: Site) -> node_picks.FreeCandidates:
     """Return the free nodes of which all transactions of the plan's grants take theirs."""
     keys = {pool_key(share.free_nodes) for one in plan.grants for share in one.shares}
-    return node_picks.Candidates(keys, len(site.subnets) > 1)
+    return node_picks.FreeCandidates(keys, len(site.subnets) > 1)
 
 
 def give_all(
     tx: Tx,
     granted: Sequence[RequestGrant],
-    candidates: node_picks.Candidates,
+    candidates: node_picks.FreeCandidates,
     plan: PassPlan,
     site: Site,
     now: float,
@@ -258,7 +258,7 @@ class _GrantBatch:
         self,
         tx: Tx,
         plain: Sequence[RequestGrant],
-        candidates: node_picks.Candidates,
+        candidates: node_picks.FreeCandidates,
         holders: dict[int, Vcluster],
         plan: PassPlan,
         site: Site,

@@ -68,7 +68,7 @@ def pick_free(
     return [node for node in locked if node.id in still]
 
 
-class Candidates:
+class FreeCandidates:
     """Free nodes of the sorts that a plan's grants take, those with the lowest ids first.
 
     The plan's first transaction reads their ids. Each transaction locks the nodes that it takes and
