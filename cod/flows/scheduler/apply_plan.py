@@ -42,7 +42,7 @@ from cod.store.scheduler import node_picks, reclaims, requests, vclusters
 
 ACTOR = "manager"
 SWITCHED = 50  # nodes woken or put to sleep by one transaction: tens of milliseconds
-GRANTED = 400  # nodes given by one transaction, where many requests are granted
+GRANTED = 200  # nodes given by one transaction, where many requests are granted
 TAKEN = 100  # preemptions carried out by one transaction
 REFUSALS_AT_ONCE = 100  # requests
 Claim = claims.Claim

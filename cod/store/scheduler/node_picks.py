@@ -109,7 +109,7 @@ class FreeCandidates:
         return chosen
 
     def keep(self, free: Mapping[FreeKey, Iterable[Node]]) -> None:
-        """Of the nodes that `pick` has looked at, keep as candidates those that are free still."""
+        """Keep those as candidates, of the nodes that `pick` has looked at, that are free still."""
         for key, count in self._seen.items():
             assert self._ids is not None
             self._ids[key][:count] = [node.id for node in free[key]]
