@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select, update
 
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.scheduler import calendar, explain
+from cod.flows.scheduler import calendar, explain, plan
 from cod.flows.scheduler import maintenance as flow
 from cod.model import AskedWindow, Refused, Site, WindowView
 from cod.states import Disk, NodeState
@@ -148,7 +148,7 @@ def test_nodes_go_when_it_begins_and_come_back_when_it_ends(tx: Tx, rules: Site)
     run_pass(tx, rules, BEGINS + 1)
     assert len([node for node in nodes.every(tx) if node.vcluster_id is not None]) == 2
     waiting, _ = requests.every(tx, states=["pending"])
-    seen = plans.look(tx, rules, BEGINS + 2)
+    seen = plan.look(tx, rules, BEGINS + 2)
     why = explain.waits(
         tx,
         request_id=waiting.id,

@@ -94,9 +94,7 @@ _NEAR = Prepared(
         select(literal("place"), literal(""), t.node_places.c.id).where(
             t.node_places.c.node_id == bindparam("node")
         ),
-        select(literal("hold"), literal(""), literal(0)).where(
-            t.marks.c.name == watermarks.HOLD
-        ),
+        select(literal("hold"), literal(""), literal(0)).where(t.marks.c.name == watermarks.HOLD),
     )
 )
 _PLACES_OF = _PLACES.select.where(t.node_places.c.node_id == bindparam("node")).order_by(
