@@ -170,20 +170,21 @@ class Sender:
         # What an answer means. Raises _Broken, Behind and PrimeError.
         if status in _TEMPORARY:
             raise _Broken(f"it answered {status}: {_words(content)}")
-        if url != self.deposit.url:
+        own = url == self.deposit.url
+        try:
+            values: dict[str, Any] = json.loads(content)
+            at = None if status == 200 and isinstance(values, dict) else int(values["at"])
+        except (ValueError, KeyError, TypeError):
+            sentence = f"the image server refuses the capture ({status}): {_words(content)}"
+            # what another server refuses, the own one may take when it is back
+            raise (PrimeError if own else _Broken)(sentence) from None
+        if not own and method != "GET":  # a look at an empty server gives up nobody's bytes
             others = [self.deposit.url, *self.deposit.others.split()]
             others.remove(url)
             self.deposit = replace(self.deposit, url=url, others=" ".join(others))
-        try:
-            values = json.loads(content)
-            if status == 200 and isinstance(values, dict):
-                return values
-            at = values["at"]
-        except (ValueError, KeyError, TypeError):
-            raise PrimeError(
-                f"the image server refuses the capture ({status}): {_words(content)}"
-            ) from None
-        raise Behind(int(at))
+        if at is None:
+            return values
+        raise Behind(at)
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -10,7 +10,8 @@ What one relies on elsewhere stays: errors are SQLAlchemy's, and its listeners a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -72,7 +73,10 @@ class Prepared:
     def rows(self, tx: Tx, values: Values = NOTHING) -> list[Row]:
         """Return the rows that it finds."""
         form = self._form(tx, values)
-        found: list[Row] = list(run(tx, *form.filled(values)).fetchall())
+        text, given = form.filled(values)
+        cursor = run(tx, text, given)
+        with _translated(tx, text, given, cursor):  # SQLite looks for later rows only now
+            found: list[Row] = list(cursor.fetchall())
         return [_read(row, form.read) for row in found] if form.read else found
 
     def row(self, tx: Tx, values: Values = NOTHING) -> Row | None:
@@ -181,9 +185,16 @@ def run(tx: Tx, text: str, values: Any, many: bool = False) -> Any:
     cursor = tx.connection.cursor()
     for listener in tx.dispatch.before_cursor_execute:
         text, values = listener(tx, cursor, text, values, None, many)
-    try:
+    with _translated(tx, text, values, cursor):
         (cursor.executemany if many else cursor.execute)(text, values)
-    except Exception as error:
+    return cursor
+
+
+@contextmanager
+def _translated(tx: Tx, text: str, values: Any, cursor: Any) -> Iterator[None]:
+    """Raise errors of the driver as SQLAlchemy's."""
+    try:
+        yield
+    except tx.dialect.loaded_dbapi.Error as error:
         # the one way by which SQLAlchemy gives the error its class and tells its listeners of it
         tx._handle_dbapi_exception(error, text, values, cursor, None)
-    return cursor

@@ -10,7 +10,7 @@ than a claim lasts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -18,7 +18,7 @@ from twisted.internet.defer import TimeoutError as TookTooLong
 
 from cod.flows.nodes import switches as flows
 from cod.flows.nodes.switches import PortOutcome, SwitchTask
-from cod.model import Effect, SiteRef
+from cod.model import Effect, SiteRef, SwitchPort
 from cod.periodic import Claimer
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerError
@@ -105,9 +105,12 @@ class SwitchEdge(Claimer):
         target = SwitchTarget(task.switch, sign_in(self._site.current, task.switch.account))
         session = await self._drivers[task.switch.driver].open(target)
         try:
-            return await settle(session, task), session.about
+            return await settle(session, task, self._found_elsewhere), session.about
         finally:
             await session.close()
+
+    async def _found_elsewhere(self, found: Sequence[tuple[SwitchPort, int]]) -> None:
+        await self._pool.run(flows.found, found)
 
     def _tell(self, task: SwitchTask, outcomes: Mapping[int, PortOutcome]) -> None:
         for port, vlan in task.ports:
@@ -118,16 +121,23 @@ class SwitchEdge(Claimer):
                 log.info("%s: in VLAN %d, was in %s", where, vlan, outcome.found)
 
 
-async def settle(session: SwitchSession, task: SwitchTask) -> dict[int, PortOutcome]:
+async def settle(
+    session: SwitchSession,
+    task: SwitchTask,
+    elsewhere: Callable[[Sequence[tuple[SwitchPort, int]]], Awaitable[None]],
+) -> dict[int, PortOutcome]:
     """Put the task's ports into their VLANs and read them back; returns the outcomes by the ports'
-    ids."""
+    ids. `elsewhere` is told, before they are changed, of ports that are in other VLANs."""
     wanted = {port.port: vlan for port, vlan in task.ports}
     found = dict(await session.read(wanted)) if wanted else {}
-    change = {
-        name: vlan
-        for name, vlan in wanted.items()
-        if isinstance(found[name], int) and found[name] != vlan
-    }
+    strays = [
+        (port, there)
+        for port, vlan in task.ports
+        if isinstance(there := found[port.port], int) and there != vlan
+    ]
+    change = {port.port: wanted[port.port] for port, _ in strays}
+    if strays:
+        await elsewhere(strays)
     refused = dict(await session.change(change)) if change else {}
     now = found | dict(await session.read(change)) if change else found
     return {

@@ -400,6 +400,20 @@ def test_ports_of_isolated_nodes_are_looked_at_and_put_right(world: World) -> No
     assert world.arrived(free)
 
 
+def test_a_vlan_is_in_use_from_the_moment_that_a_port_is_found_in_it(world: World) -> None:
+    node = world.node(1)
+    for vlan in (20, None):
+        world.want(node, vlan)
+        world.after(1.0)
+    assert 20 not in world.tx(ports.vlans)
+    world.leaf.vlans["p1"] = 20  # the switch had said that it was home, and it was not
+    seen: list[bool] = []
+    world.leaf.before_change = lambda: seen.append(20 in world.tx(ports.vlans))
+    world.after(LEAF.verify)
+    assert (seen, world.leaf.vlans["p1"]) == ([True], 10)
+    assert 20 not in world.tx(ports.vlans)
+
+
 def test_a_port_that_strays_and_cannot_be_put_back_has_not_arrived(world: World) -> None:
     held = world.node(1)
     world.want(held, 20)

@@ -125,6 +125,13 @@ def claim(
     return tasks
 
 
+def found(tx: Tx, elsewhere: Sequence[tuple[SwitchPort, int]]) -> None:
+    """Write in which VLANs ports are that a session is about to change: nobody else gets one of
+    these meanwhile, though the switch may have said before that the ports had left."""
+    for port, vlan in elsewhere:
+        ports.outcome(tx, port, applied_vlan=vlan)
+
+
 def ended(
     tx: Tx, task: SwitchTask, outcomes: Mapping[int, PortOutcome], about: str, now: float
 ) -> tuple[Effect, ...]:
