@@ -10,7 +10,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.rows import Among, insert_all
+from cod.store.prepared import Among
+from cod.store.rows import insert_all
 
 Key = tuple[str, str]
 """Kind and key of a zone, as in `policy.dns.Zone`."""

@@ -10,13 +10,28 @@ What one relies on elsewhere stays: errors are SQLAlchemy's, and its listeners a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import Delete, Dialect, Insert, SelectBase, Table, Update, exc, insert
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Dialect,
+    Insert,
+    SelectBase,
+    Table,
+    Text,
+    TypeDecorator,
+    Update,
+    bindparam,
+    exc,
+    insert,
+)
+from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 from cod.store.engine import Tx
 
@@ -24,6 +39,45 @@ Values = Mapping[str, Any]
 Row = tuple[Any, ...]
 NOTHING: Values = {}
 _Converter = Callable[[Any], Any]
+
+
+class Among(FunctionElement[bool]):
+    """The condition that a column has one of the values in the parameter `name`, a list or tuple.
+
+    SQLite gets the values as one JSON text: SQLAlchemy would make a parameter of each, which takes
+    it longer than SQLite takes to look the row up. No type is told: it would write `= 1` behind a
+    condition of type Boolean, for which no index is used."""
+
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any], name: str) -> None:
+        super().__init__(column, bindparam(name, expanding=True))
+
+
+@compiles(Among)
+def _among(element: Among, compiler: Any, **how: Any) -> str:
+    column, values = element.clauses
+    text: str = compiler.process(column.in_(values), **how)
+    return text
+
+
+class _JsonList(TypeDecorator[Any]):
+    """Values for `json_each`, which cuts a text off at a NUL: 'n1\\0x' would find the row 'n1'."""
+
+    impl, cache_ok = Text, True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
+        text = json.dumps(value)
+        if r"\u0000" in text:
+            text = json.dumps([one for one in value if "\0" not in str(one)])
+        return text
+
+
+@compiles(Among, "sqlite")
+def _among_json(element: Among, compiler: Any, **how: Any) -> str:
+    column, values = element.clauses
+    text = compiler.process(bindparam(values.key, type_=_JsonList()), **how)
+    return f"{compiler.process(column, **how)} IN (SELECT value FROM json_each({text}))"
 
 
 class _Form(NamedTuple):
@@ -53,7 +107,7 @@ class _Form(NamedTuple):
         if self.expands is not None:
             text, values, more, sources = _expanded(self.expands, values)
             converted = {**converted, **more}
-        given = [values[name] for name in sources]
+        given = [*map(values.__getitem__, sources)]
         if converted:
             for place, name in enumerate(sources):
                 if name in converted:
@@ -72,11 +126,8 @@ class Prepared:
 
     def rows(self, tx: Tx, values: Values = NOTHING) -> list[Row]:
         """Return the rows that it finds."""
-        form = self._form(tx, values)
-        text, given = form.filled(values)
-        cursor = run(tx, text, given)
-        with _translated(tx, text, given, cursor):  # SQLite looks for later rows only now
-            found: list[Row] = list(cursor.fetchall())
+        form = self._forms.get((tx.dialect.name, *values)) or self._form(tx, values)
+        found: list[Row] = list(run(tx, *form.filled(values), rows=True))
         return [_read(row, form.read) for row in found] if form.read else found
 
     def row(self, tx: Tx, values: Values = NOTHING) -> Row | None:
@@ -93,7 +144,8 @@ class Prepared:
 
     def write(self, tx: Tx, values: Values = NOTHING) -> int:
         """Return how many rows it wrote, or found as they should be."""
-        count: int = run(tx, *self._form(tx, values).filled(values)).rowcount
+        form = self._forms.get((tx.dialect.name, *values)) or self._form(tx, values)
+        count: int = run(tx, *form.filled(values)).rowcount
         return count
 
     def add(self, tx: Tx, values: Values) -> int:
@@ -111,12 +163,10 @@ class Prepared:
         return count
 
     def _form(self, tx: Tx, values: Values) -> _Form:
-        dialect = tx.dialect
-        key = (dialect.name, *values)
-        found = self._forms.get(key)
-        if found is None:
-            found = self._forms[key] = _form(self.statement, tuple(values), dialect)
-        return found
+        key = (tx.dialect.name, *values)
+        if key not in self._forms:
+            self._forms[key] = _form(self.statement, tuple(values), tx.dialect)
+        return self._forms[key]
 
 
 @cache
@@ -178,23 +228,17 @@ def _read(row: Row, converters: Sequence[tuple[int, _Converter]]) -> Row:
     return tuple(made)
 
 
-def run(tx: Tx, text: str, values: Any, many: bool = False) -> Any:
-    """Return the driver's cursor after the statement."""
+def run(tx: Tx, text: str, values: Any, *, many: bool = False, rows: bool = False) -> Any:
+    """Return the driver's cursor after the statement, or the `rows` that it finds."""
     if not tx.in_transaction():
         tx.begin()
     cursor = tx.connection.cursor()
     for listener in tx.dispatch.before_cursor_execute:
         text, values = listener(tx, cursor, text, values, None, many)
-    with _translated(tx, text, values, cursor):
-        (cursor.executemany if many else cursor.execute)(text, values)
-    return cursor
-
-
-@contextmanager
-def _translated(tx: Tx, text: str, values: Any, cursor: Any) -> Iterator[None]:
-    """Raise errors of the driver as SQLAlchemy's."""
     try:
-        yield
+        (cursor.executemany if many else cursor.execute)(text, values)
+        # SQLite looks for later rows only as they are fetched
+        return cursor.fetchall() if rows else cursor
     except tx.dialect.loaded_dbapi.Error as error:
         # the one way by which SQLAlchemy gives the error its class and tells its listeners of it
         tx._handle_dbapi_exception(error, text, values, cursor, None)

@@ -7,7 +7,6 @@ agree are refused when `Rows` is made, which is at import.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -34,8 +33,6 @@ from sqlalchemy import (
     FromClause,
     Select,
     Table,
-    Text,
-    TypeDecorator,
     Update,
     bindparam,
     delete,
@@ -46,54 +43,13 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.dialects import mysql, sqlite
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.functions import FunctionElement
 
 from cod.model import Refused
 from cod.store.engine import Key, Tx, rows_among, slices
-from cod.store.prepared import NOTHING, Prepared, Row, Values, inserting, run
+from cod.store.prepared import NOTHING, Among, Prepared, Row, Values, inserting, run
 
 Record = TypeVar("Record")
 Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]
-
-
-class Among(FunctionElement[bool]):
-    """The condition that a column has one of the values in the parameter `name`, a list or tuple.
-
-    SQLite gets the values as one JSON text: SQLAlchemy would make a parameter of each, which takes
-    it longer than SQLite takes to look the row up. No type is told: it would write `= 1` behind a
-    condition of type Boolean, for which no index is used."""
-
-    inherit_cache = True
-
-    def __init__(self, column: ColumnElement[Any], name: str) -> None:
-        super().__init__(column, bindparam(name, expanding=True))
-
-
-@compiles(Among)
-def _among(element: Among, compiler: Any, **how: Any) -> str:
-    column, values = element.clauses
-    text: str = compiler.process(column.in_(values), **how)
-    return text
-
-
-class _JsonList(TypeDecorator[Any]):
-    """Values for `json_each`, which cuts a text off at a NUL: 'n1\\0x' would find the row 'n1'."""
-
-    impl, cache_ok = Text, True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
-        text = json.dumps(value)
-        if r"\u0000" in text:
-            text = json.dumps([one for one in value if "\0" not in str(one)])
-        return text
-
-
-@compiles(Among, "sqlite")
-def _among_json(element: Among, compiler: Any, **how: Any) -> str:
-    column, values = element.clauses
-    text = compiler.process(bindparam(values.key, type_=_JsonList()), **how)
-    return f"{compiler.process(column, **how)} IN (SELECT value FROM json_each({text}))"
 
 
 class Mismatch(Exception):
@@ -264,7 +220,8 @@ class Rows(Generic[Record]):
 
     def by_name(self, tx: Tx, name: str, *, lock: bool = False) -> Record | None:
         """Return the record of that name; None: there is none."""
-        return self.by(tx, lock=lock, **{self._name: name})
+        row = self._look_up(tx, {self._name: name}, lock)
+        return None if row is None else self._record(*row)
 
     def exists(self, tx: Tx, *where: ColumnElement[bool]) -> bool:
         """Return whether there is a row that all conditions are true of."""

@@ -92,8 +92,10 @@ def test_a_post_of_a_request_by_rest(
     assert [each for each in looked_up if each[0] == "POST"] == [
         ("POST", "/vclusters/web/requests")
     ]
-    assert len(found) <= 24, sorted(found)  # 20 is the goal
-    assert found.total() < 260, found  # 300 is the goal
+    assert len(found) <= 25, sorted(found)  # 20 is the goal
+    # 300 was the goal, and 252 without `store/prepared`, which takes the place of some 70 calls of
+    # SQLAlchemy a statement, which are not counted here
+    assert found.total() < 310, found
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 
 
@@ -103,7 +105,7 @@ def test_a_hardware_report_by_confd(world: World, threads_at_work: Threads) -> N
     agent.next(Welcome)
     # 15 is the goal for the first, which moves the node; the second says the same again, and only
     # its time is noted
-    for first, ceiling in ((True, 19), (False, 11)):
+    for first, ceiling in ((True, 20), (False, 12)):
         with files_passed(*threads_at_work) as found:
             agent.say(Report(report(MACS[0])))
             agent.next(Ack)
@@ -122,4 +124,4 @@ def test_a_dhcpdiscover(stand: Stand, threads_at_work: Threads) -> None:
         stand.send(discover(1))
         stand.receive()
     assert "flows/boot/dhcp.py" in found
-    assert len(found) <= 11, sorted(found)
+    assert len(found) <= 12, sorted(found)

@@ -10,7 +10,8 @@ from sqlalchemy import Engine, event, exc, select, update
 from cod.states import NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx, connect
-from cod.store.rows import Among, RowChange, found_in, insert_all, remove_all, update_all
+from cod.store.prepared import Among
+from cod.store.rows import RowChange, found_in, insert_all, remove_all, update_all
 from cod.store.scheduler import node_picks
 from tests.store.manager_world import add_node
 

@@ -11,7 +11,8 @@ from cod.model import possible_names as full_names
 from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.rows import Among, Rows, theirs_or_shared
+from cod.store.prepared import Among
+from cod.store.rows import Rows, theirs_or_shared
 
 _c = t.images.c
 _UNDER_WAY = (CaptureState.WANTED, CaptureState.RUNNING)  # captures that are to become images

@@ -34,8 +34,8 @@ from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
-from cod.store.prepared import Prepared
-from cod.store.rows import Among, Rows, remove_all
+from cod.store.prepared import Among, Prepared
+from cod.store.rows import Rows, remove_all
 from cod.store.scheduler import address_blocks
 
 _BLOCKS = 16  # blocks of vclusters that are read by one statement

@@ -18,8 +18,8 @@ from cod.model import Binding, DhcpClient
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import bindings
-from cod.store.prepared import Prepared
-from cod.store.rows import Among, RowChange, Rows, remove_all, update_all, upsert
+from cod.store.prepared import Among, Prepared
+from cod.store.rows import RowChange, Rows, remove_all, update_all, upsert
 
 # Every statement is made once: SQLAlchemy keeps what it works out of a statement with the
 # statement, and to work it out anew for each batch was half of a small batch's cost.
@@ -93,7 +93,7 @@ class BindingBatch:
     def _of_macs(self, macs: Collection[str]) -> dict[tuple[str, str, str], Binding]:
         """Read all bindings of those clients, also expired ones, for update; by MAC, kind and
         subnet."""
-        found = bindings.ROWS.all(self._tx, _OF_MACS, {"macs": list(macs)})
+        found = [Binding(*row) for row in _OF_MACS.rows(self._tx, {"macs": list(macs)})]
         return {(row.mac or "", row.kind, row.subnet): row for row in found}
 
     def reread(self, macs: Collection[str]) -> None:
@@ -119,7 +119,7 @@ class BindingBatch:
         """Read the bindings at those addresses that were not read yet."""
         unseen = [address for address in addresses if address not in self._at]
         if unseen:
-            found = bindings.ROWS.all(self._tx, _AT, {"addresses": unseen})
+            found = [Binding(*row) for row in _AT.rows(self._tx, {"addresses": unseen})]
             self._stored.update((row.address, _key(row)) for row in found)
             self._at.update(dict.fromkeys(unseen))
             self._at.update((row.address, row) for row in found)

@@ -28,8 +28,8 @@ from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx, grouped, rows_among, slices
 from cod.store.nodes import switch_ports
-from cod.store.prepared import Prepared
-from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
+from cod.store.prepared import Among, Prepared
+from cod.store.rows import RowChange, Rows, insert_all, update_all
 
 ROWS = Rows(Node, t.nodes, noun="node")
 POWER_ACTIONS = Rows(PowerAction, t.power_actions)

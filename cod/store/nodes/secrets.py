@@ -10,8 +10,8 @@ from sqlalchemy import delete
 from cod.model import BootSecret
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.prepared import Prepared
-from cod.store.rows import Among, Rows, remove_all
+from cod.store.prepared import Among, Prepared
+from cod.store.rows import Rows, remove_all
 
 _s = t.boot_secrets.c
 ROWS = Rows(BootSecret, t.boot_secrets)

@@ -26,8 +26,8 @@ from cod.states import Disk, NodeState
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
-from cod.store.prepared import Prepared
-from cod.store.rows import Among, RowChange, Rows, remove_all, update_all
+from cod.store.prepared import Among, Prepared
+from cod.store.rows import RowChange, Rows, remove_all, update_all
 
 _s = t.sessions.c
 ROWS = Rows(AgentSession, t.sessions)

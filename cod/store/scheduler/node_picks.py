@@ -15,7 +15,8 @@ from cod.states import Disk
 from cod.store import tables as t
 from cod.store.engine import Tx, rows_among, slices
 from cod.store.nodes import nodes
-from cod.store.rows import Among, Rows
+from cod.store.prepared import Among
+from cod.store.rows import Rows
 from cod.store.scheduler.node_kinds import (
     ALIKE,
     FREE,

@@ -23,7 +23,8 @@ from cod.model import AskedNodes, RecordedRequest, Refused, Request, RequestTupl
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
 from cod.store.engine import Tx, rows_among, slices
-from cod.store.rows import Among, RowChange, Rows, update_all
+from cod.store.prepared import Among
+from cod.store.rows import RowChange, Rows, update_all
 
 _r = t.node_requests.c
 ROWS = Rows(Request, t.node_requests, without=("tuples",))

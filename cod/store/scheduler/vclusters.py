@@ -25,7 +25,8 @@ from cod.store import dns_zones, vcms
 from cod.store import tables as t
 from cod.store.engine import Tx, nested, rows_among, slices
 from cod.store.nodes import nodes
-from cod.store.rows import Among, RowChange, Rows, insert_all, update_all
+from cod.store.prepared import Among
+from cod.store.rows import RowChange, Rows, insert_all, update_all
 from cod.store.scheduler import address_blocks
 
 _v = t.vclusters.c
