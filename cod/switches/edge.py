@@ -131,9 +131,9 @@ async def settle(
     wanted = {port.port: vlan for port, vlan in task.ports}
     found = dict(await session.read(wanted)) if wanted else {}
     strays = [
-        (port, there)
+        (port, vlan_read)
         for port, vlan in task.ports
-        if isinstance(there := found[port.port], int) and there != vlan
+        if isinstance(vlan_read := found[port.port], int) and vlan_read != vlan
     ]
     change = {port.port: wanted[port.port] for port, _ in strays}
     if strays:
