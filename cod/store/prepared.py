@@ -121,12 +121,12 @@ class Prepared:
     KeyError if there are none."""
 
     def __init__(self, statement: SelectBase | Insert | Update | Delete) -> None:
-        self.statement = statement
+        self._statement = statement
         self._forms: dict[tuple[Any, ...], _Form] = {}
 
     def rows(self, tx: Tx, values: Values = NOTHING) -> list[Row]:
         """Return the rows that it finds."""
-        form = self._forms.get((tx.dialect.name, *values)) or self._form(tx, values)
+        form = self._form(tx, values)
         found: list[Row] = list(run(tx, *form.filled(values), rows=True))
         return [_read(row, form.read) for row in found] if form.read else found
 
@@ -144,8 +144,7 @@ class Prepared:
 
     def write(self, tx: Tx, values: Values = NOTHING) -> int:
         """Return how many rows it wrote, or found as they should be."""
-        form = self._forms.get((tx.dialect.name, *values)) or self._form(tx, values)
-        count: int = run(tx, *form.filled(values)).rowcount
+        count: int = run(tx, *self._form(tx, values).filled(values)).rowcount
         return count
 
     def add(self, tx: Tx, values: Values) -> int:
@@ -165,7 +164,7 @@ class Prepared:
     def _form(self, tx: Tx, values: Values) -> _Form:
         key = (tx.dialect.name, *values)
         if key not in self._forms:
-            self._forms[key] = _form(self.statement, tuple(values), tx.dialect)
+            self._forms[key] = _form(self._statement, tuple(values), tx.dialect)
         return self._forms[key]
 
 
