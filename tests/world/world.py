@@ -491,7 +491,10 @@ class World:
                 self.trouble(f"not {what} after {REST:.0f} s: {why}")
 
     def _calm_down(self) -> None:
-        self.calm, self._served_since = True, self.clock.now
+        self.calm = True
+        # a server that stands still does what it was asked, and may manage, when it goes on
+        still = [part.reactor.still_until for part in self.parts.values()]
+        self._served_since = max([self.clock.now, *still])
         self.say("from now on nothing goes wrong")
         self.network.weather = Weather()
         self.network.down.clear()
@@ -509,6 +512,8 @@ class World:
         """Return which nodes are in motion, and which questions have no answer."""
         if self._asked:
             return f"no answer to {sorted(self._asked)}"
+        if self.clock.now < self._served_since:
+            return "a server stands still"
         with self.engine.connect() as tx:
             n = t.nodes.c
             moving = tx.execute(
