@@ -122,7 +122,8 @@ _outcome = switch_ports.outcome
 
 def _not_read_again(tx: Tx, port: Any, **columns: Any) -> bool:
     """Read no port again that once was where it is wanted."""
-    return _outcome(tx, port, **columns | ({} if columns["attempts"] else {"next_at": None}))
+    is_there = columns.get("attempts") == 0
+    return _outcome(tx, port, **columns | ({"next_at": None} if is_there else {}))
 
 
 def _freed_at_once(tx: Tx, _: Any) -> None:
