@@ -47,7 +47,7 @@ def test_a_table_changes_known_nodes_after_a_look(served: Served, browser: Brows
         ["line 3", "n2"],
         ["line 5", "n9"],
         ["line 1", "colour"],
-        ["line 6", "name"],
+        ["line 6", "SN1"],
         ["line 7", "serial"],
     ]
     assert "nothing tells which machine it is" in page.words

@@ -626,6 +626,11 @@ def nodes__switches__ended(lab: Lab) -> Call:
 
 
 @case
+def nodes__switches__found(lab: Lab) -> Call:
+    return bound(switches.found, [(port, 10) for port, _ in plugged_in(lab).ports])
+
+
+@case
 def nodes__switches__failed(lab: Lab) -> Call:
     return bound(switches.failed, plugged_in(lab), "no answer", lab.now + 1)
 

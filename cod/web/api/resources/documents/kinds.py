@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import BaseModel, Field, field_validator
 
@@ -84,7 +84,7 @@ class BlockFields(Body):
 class TemplateFields(Body):
     """A template's XML, which a new template needs."""
 
-    document: Annotated[str, Field(min_length=1, max_length=2**18)] = ""
+    document: str | None = Field(default=None, min_length=1, max_length=2**18)
 
 
 class VolumeFields(Body):
