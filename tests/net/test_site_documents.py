@@ -490,6 +490,7 @@ def test_a_put_may_be_bound_to_there_being_a_thing_or_none(there: Served) -> Non
         ("/shares/physics", {"shares": 2}, 404, "no group 'physics'"),
         ("/blocks/rack1", {"nodes": ["n9"]}, 404, "no node 'n9'"),
         ("/templates/site", {"document": WEB}, 422, "is called 'web'"),
+        ("/templates/site", {"document": None}, 422, "document cannot be null"),
         ("/volumes/physics/data", {"size": 2**30}, 404, "no group 'physics'"),
         ("/vclusters/pool/vcm", {"plain": True, "address": "10.77.0.9"}, 404, "no vcluster 'pool'"),
     ],

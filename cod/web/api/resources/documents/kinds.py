@@ -81,8 +81,10 @@ class BlockFields(Body):
         return found
 
 
-class TemplateFields(Body):
+class TemplateFields(Patch):
     """A template's XML, which a new template needs."""
+
+    may_be_empty = True
 
     document: str | None = Field(default=None, min_length=1, max_length=2**18)
 
