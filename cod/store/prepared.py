@@ -39,6 +39,7 @@ Values = Mapping[str, Any]
 Row = tuple[Any, ...]
 NOTHING: Values = {}
 _Converter = Callable[[Any], Any]
+_Readers = Sequence[tuple[int, _Converter]]  # of columns by their places
 
 
 class Among(FunctionElement[bool]):
@@ -96,23 +97,8 @@ class _Form(NamedTuple):
     named: bool
     fixed: Values
     converted: Mapping[str, _Converter]
-    read: Sequence[tuple[int, _Converter]]
+    read: _Readers
     expands: SQLCompiler | None
-
-    def filled(self, values: Values) -> tuple[str, Any]:
-        """Return the text and its parameters."""
-        text, sources, converted = self.text, self.sources, self.converted
-        if self.fixed:
-            values = {**self.fixed, **values}
-        if self.expands is not None:
-            text, values, more, sources = _expanded(self.expands, values)
-            converted = {**converted, **more}
-        given = [*map(values.__getitem__, sources)]
-        if converted:
-            for place, name in enumerate(sources):
-                if name in converted:
-                    given[place] = converted[name](given[place])
-        return text, dict(zip(sources, given, strict=True)) if self.named else tuple(given)
 
 
 class Prepared:
@@ -126,9 +112,9 @@ class Prepared:
 
     def rows(self, tx: Tx, values: Values = NOTHING) -> list[Row]:
         """Return the rows that it finds."""
-        form = self._form(tx, values)
-        found: list[Row] = list(run(tx, *form.filled(values), rows=True))
-        return [_read(row, form.read) for row in found] if form.read else found
+        text, given, read = self._filled(tx, values)
+        found: list[Row] = list(run(tx, text, given, rows=True))
+        return [_read(row, read) for row in found] if read else found
 
     def row(self, tx: Tx, values: Values = NOTHING) -> Row | None:
         """Return the one row that it finds; None: there is none. MultipleResultsFound: there are
@@ -144,28 +130,43 @@ class Prepared:
 
     def write(self, tx: Tx, values: Values = NOTHING) -> int:
         """Return how many rows it wrote, or found as they should be."""
-        count: int = run(tx, *self._form(tx, values).filled(values)).rowcount
+        text, given, _ = self._filled(tx, values)
+        count: int = run(tx, text, given).rowcount
         return count
 
     def add(self, tx: Tx, values: Values) -> int:
         """Insert a row, and return the number that it was given."""
-        number: int = run(tx, *self._form(tx, values).filled(values)).lastrowid
+        text, given, _ = self._filled(tx, values)
+        number: int = run(tx, text, given).lastrowid
         return number
 
     def write_all(self, tx: Tx, rows: Sequence[Values]) -> int:
         """Run it for each of the rows of values, all with the same names; return as of `write`."""
         if not rows:
             return 0
-        form = self._form(tx, rows[0])
-        cursor = run(tx, form.text, [form.filled(each)[1] for each in rows], many=True)
-        count: int = cursor.rowcount
+        filled = [self._filled(tx, each) for each in rows]
+        count: int = run(tx, filled[0][0], [given for _, given, _ in filled], many=True).rowcount
         return count
 
-    def _form(self, tx: Tx, values: Values) -> _Form:
+    def _filled(self, tx: Tx, values: Values) -> tuple[str, Any, _Readers]:
+        """Return the text, its parameters, and what makes columns into what is told."""
         key = (tx.dialect.name, *values)
-        if key not in self._forms:
-            self._forms[key] = _form(self._statement, tuple(values), tx.dialect)
-        return self._forms[key]
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = _form(self._statement, tuple(values), tx.dialect)
+        text, sources, converted = form.text, form.sources, form.converted
+        if form.fixed:
+            values = {**form.fixed, **values}
+        if form.expands is not None:
+            text, values, more, sources = _expanded(form.expands, values)
+            converted = {**converted, **more}
+        given = [*map(values.__getitem__, sources)]
+        if converted:
+            for place, name in enumerate(sources):
+                if name in converted:
+                    given[place] = converted[name](given[place])
+        named = dict(zip(sources, given, strict=True)) if form.named else tuple(given)
+        return text, named, form.read
 
 
 @cache
@@ -220,7 +221,7 @@ def _expanded(
     return made.statement, dict(made.parameters), made.processors, sources
 
 
-def _read(row: Row, converters: Sequence[tuple[int, _Converter]]) -> Row:
+def _read(row: Row, converters: _Readers) -> Row:
     made = list(row)
     for place, convert in converters:
         made[place] = convert(made[place])

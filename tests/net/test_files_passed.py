@@ -93,9 +93,7 @@ def test_a_post_of_a_request_by_rest(
         ("POST", "/vclusters/web/requests")
     ]
     assert len(found) <= 25, sorted(found)  # 20 is the goal
-    # 300 was the goal, and 252 without `store/prepared`, which takes the place of some 70 calls of
-    # SQLAlchemy a statement, which are not counted here
-    assert found.total() < 310, found
+    assert found.total() < 300, found
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 
 

@@ -163,6 +163,7 @@ def asked_to_see(shown: Route, ask: Call, names: Mapping[str, str] | None = None
     )
 
 
+@cache
 def pattern(route: Route) -> str:
     """Return the path of the thing that a change is about, with names in braces; '' where there is
     none."""
@@ -196,8 +197,8 @@ def place(
     if route.makes:
         fields = reply if isinstance(reply, Mapping) else {} if reply is None else dict(reply)
         values |= {key: str(value) for key, value in fields.items()}
-    wanted = re.findall(r"\{(\w+)\}", path := pattern(route))
-    if not path or not all(values.get(name) for name in wanted):
+    path = pattern(route)
+    if not path or not all(map(values.get, re.findall(r"\{(\w+)\}", path))):
         return ""
     return re.sub(
         r"\{(\w+)\}", lambda found: quote(values[found[1]], safe="@" + unquoted_in(path)), path
@@ -311,10 +312,9 @@ def action(route: Route) -> str:
 def change(route: Route, ask: Call) -> Change:
     """Return the audit's description of the change, for when the route's flow has run."""
     claims, shown = _own_claims(route, ask), resource_get(route)
-    anybody = all(each.right is Right.ANY for each in route.claims(ask))
-    # whoever may do it by other routes: it is whose the thing is that the path names. What is an
-    # administrator's alone (a user's name, a node's BMC) is no group's
-    if not claims and anybody and shown is not None:
+    if not claims and shown is not None and all(c.right is Right.ANY for c in route.claims(ask)):
+        # whoever may do it by other routes: it is whose the thing is that the path names. What is
+        # an administrator's alone (a user's name, a node's BMC) is no group's
         claims = _own_claims(shown, asked_to_see(shown, ask))
     return Change(
         action(route),
