@@ -62,10 +62,9 @@ def unchanged(
     *,
     flow: Callable[[Tx], T],
     holds: Callable[[Tx], bool],
-    now: float,
 ) -> T:
     """Return what `flow` returns, if the condition `holds` before it. Raises `Changed`."""
-    watermarks.one_at_a_time(tx, "conditions", now)
+    watermarks.one_at_a_time(tx, "conditions")
     if not holds(tx):
         raise Changed
     return flow(tx)

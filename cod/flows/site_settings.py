@@ -50,7 +50,7 @@ def put(
     tx: Tx, context: FlowContext, *, name: str, value: Any, rules: SettingRules
 ) -> Result[SettingView]:
     """Change a setting; None: it is as the site file has it. Raises `Refused`."""
-    watermarks.one_at_a_time(tx, "settings", context.now)
+    watermarks.one_at_a_time(tx, "settings")
     changes = site_settings.current(tx)
     setting = rules.setting(name, changes)
     if setting.fixed and not (value is None and setting.changed):

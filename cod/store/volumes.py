@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Integer, bindparam, delete, func, or_, sel
 
 from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, VolumeTask
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx, grouped
 from cod.store.rows import Rows, theirs
 from cod.store.scheduler import address_blocks
@@ -64,10 +65,11 @@ def homes(tx: Tx, group_id: int) -> list[Volume]:
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]:
-    """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: the
-    group's row is locked, so that of two who ask for room the second sees what the first got."""
-    query = select(t.groups.c.volume_quota).where(t.groups.c.id == group_id)
-    own = tx.scalar(query.with_for_update() if lock else query)
+    """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: of two
+    transactions that lock it, the second sees what the first took."""
+    if lock:
+        watermarks.one_at_a_time(tx, f"volumes of {group_id}")
+    own = tx.scalar(select(t.groups.c.volume_quota).where(t.groups.c.id == group_id))
     return int(tx.scalar(select(func.sum(_v.size)).where(_v.group_id == group_id)) or 0), own
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, delete, insert, select, update
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.prepared import Prepared
+from cod.store.rows import upsert
 
 ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
 """RESERVED counts changes of what reservations in advance leave to others: a grant planned before
@@ -19,13 +20,13 @@ OLDEST_SCHEMA = "oldest schema"
 """Programs that were written for this schema, and for later ones, work with the database."""
 
 _m = t.marks.c
-_LOOK = select(_m.at).where(_m.name == bindparam("mark"))
-_AT = [Prepared(_LOOK), Prepared(_LOOK.with_for_update())]
+_AT = Prepared(select(_m.at).where(_m.name == bindparam("mark")))
+_COUNT = upsert(t.marks, "at", add=True)
 
 
 def at(tx: Tx, name: str) -> float | None:
     """Return where the mark is; None before the first time."""
-    found: float | None = _AT[False].value(tx, {"mark": name})
+    found: float | None = _AT.value(tx, {"mark": name})
     return found
 
 
@@ -58,24 +59,22 @@ def forget(tx: Tx, name: str) -> bool:
 
 def version(tx: Tx, name: str, *, lock: bool = False) -> float:
     """Return how often the mark was raised. With `lock` no other transaction that locks it goes on
-    until this one ends.
-
-    IntegrityError when another server locks it for the first time at the same moment.
-    """
-    found = _AT[lock].value(tx, {"mark": name})
-    if found is None and lock:
-        tx.execute(insert(t.marks).values(name=name, at=0.0))
-    return float(found or 0.0)
+    until this one ends."""
+    if lock:
+        one_at_a_time(tx, f"{name}, in use")
+    return at(tx, name) or 0.0
 
 
 def raise_version(tx: Tx, name: str) -> None:
     """Count one more change of what the mark stands for; it is locked already."""
-    tx.execute(update(t.marks).where(_m.name == name).values(at=_m.at + 1.0))
+    _COUNT[tx.dialect.name].write(tx, {"name": name, "at": 1.0})
 
 
-def one_at_a_time(tx: Tx, name: str, now: float) -> None:
-    """Let no other transaction that calls this go on until this one ends: MariaDB would let two
-    read the same thing, both find it unchanged, and change it one after the other."""
-    moved = tx.execute(update(t.marks).where(_m.name == name).values(at=now))
-    if moved.rowcount == 0 and at(tx, name) is None:
-        tx.execute(insert(t.marks).values(name=name, at=now))
+def one_at_a_time(tx: Tx, name: str) -> None:
+    """Let no other transaction that calls this with the same name go on until this one ends.
+
+    It writes a row. A lock of rows that are only read, `FOR UPDATE`, would do on one database host;
+    of two that hold such locks at two hosts of a Galera cluster neither waits, but of two that have
+    written the same row the second is run again.
+    """
+    _COUNT[tx.dialect.name].write(tx, {"name": name, "at": 1.0})

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
 
 import pymysql
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, exc
 
 from cod.core.database.writer import connect
+from cod.flows.people import people
+from cod.model import Refused
 from cod.pool import Pool
 from cod.store import engine as database
 from cod.store import tables as t
+from cod.store.people import people as users
 from tests.galera import Galera, GaleraNode, needs_galera
 from tests.store.test_pool import Calls
 from tests.waiting import until
@@ -26,6 +30,9 @@ pytestmark = [
     pytest.mark.nightly,
     pytest.mark.xdist_group("galera"),
 ]
+
+
+ROUNDS = 200
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +76,42 @@ def test_each_node_is_killed_stopped_cut_off_and_comes_back(cluster: Galera) -> 
     cluster.recover()
     until(lambda: cluster.size() == 3)
     assert [count(node) for node in cluster.nodes] == [3, 3, 3]
+
+
+def test_of_two_who_go_at_two_hosts_at_once_one_stays(cluster: Galera) -> None:
+    """A proxy may let servers write at two hosts for a second or two. Of two transactions that are
+    certified before either is applied at the other's host, locks hold neither back."""
+    hosts = [database.connect(f"mysql+pymysql://root@{host}/people") for host in cluster.hosts[:2]]
+    cluster.nodes[0].execute("CREATE DATABASE people CHARACTER SET utf8mb4")
+    with hosts[0].begin() as tx:
+        t.metadata.create_all(tx)
+        for name in ("ann", "bob"):
+            users.add(tx, name, 1.0, admin=True)
+    left, together = [], threading.Barrier(2)
+
+    def resigns(engine: Engine, name: str) -> None:
+        with engine.connect() as tx, suppress(exc.OperationalError, Refused):
+            tx.exec_driver_sql("SET SESSION wsrep_sync_wait = 1")
+            people.change(tx, name, {"admin": False}, now=1.0)
+            together.wait(60)
+            tx.commit()
+
+    for _ in range(ROUNDS):
+        threads = [
+            threading.Thread(target=resigns, args=each)
+            for each in zip(hosts, ("ann", "bob"), strict=True)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+        with hosts[0].begin() as tx:
+            tx.exec_driver_sql("SET SESSION wsrep_sync_wait = 1")
+            left.append(users.admins(tx))
+            tx.execute(t.users.update().values(admin=True))
+    for engine in hosts:
+        engine.dispose()
+    assert Counter(left) == {1: ROUNDS}
 
 
 class Server:

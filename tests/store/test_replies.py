@@ -77,7 +77,6 @@ def test_a_change_of_what_was_seen(engine: Engine, counted: Callable[[], int]) -
             tx,
             flow=bump,
             holds=lambda tx: tx.scalar(select(t.groups.c.priority)) == 0,
-            now=5.0,
         )
 
     results: list[Any] = []
@@ -89,7 +88,7 @@ def test_a_change_of_what_was_seen(engine: Engine, counted: Callable[[], int]) -
             results.append(None)
 
     threads = [threading.Thread(target=attempt) for _ in range(4)]
-    in_transaction(engine, lambda tx: watermarks.one_at_a_time(tx, "conditions", 1.0))
+    in_transaction(engine, lambda tx: watermarks.one_at_a_time(tx, "conditions"))
     for each in threads:
         each.start()
     for each in threads:

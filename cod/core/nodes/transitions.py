@@ -411,12 +411,12 @@ def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
     """Tell a vcluster's group, once, that all its nodes are active and all mounts are there.
     To be asked whenever a node has become active, or a file server has carried out a change.
 
-    The vcluster's row is locked, so that of two servers that see its last two nodes come up, the
-    second sees both.
+    Of two servers that see its last two nodes come up, the second sees both.
     """
     vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
     if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
         return
+    watermarks.one_at_a_time(tx, f"ready {vcluster.id}")
     if volumes.awaited_mounts(tx, [vcluster.id]):
         return
     if vclusters.active_nodes(tx, vcluster.id) == vcluster.size:

@@ -52,7 +52,7 @@ def losers(tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None
 def too_many(tx: Tx, *, losers: Sequence[str], asked: Iterable[User], now: float) -> bool:
     """Return whether more lose something at once than the directory is believed. Administrators are
     told when that begins and when it ends."""
-    watermarks.one_at_a_time(tx, HELD, now)  # or two servers tell it
+    watermarks.one_at_a_time(tx, HELD)  # or two servers tell it
     present = sum(user.absent_at is None for user in asked)
     held = policy.too_many(len(losers), present)
     sent = notice_rows.of_site(tx, (HELD, NORMAL), 0.0)

@@ -6,6 +6,7 @@ from sqlalchemy import func, select
 
 from cod.model import SITE, Upload
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.rows import Rows, theirs
 
@@ -33,10 +34,11 @@ def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None
     """Return (bytes of a group's images, in served form or as they came, and of its uploads; the
     group's own quota, None if it has none).
 
-    lock  lock the group's row, so that two uploads cannot both get the last room
+    lock  of two transactions that lock it, the second sees what the first took
     """
-    query = select(t.groups.c.image_quota).where(t.groups.c.id == group_id)
-    own = tx.scalar(query.with_for_update() if lock else query)
+    if lock:
+        watermarks.one_at_a_time(tx, f"images of {group_id}")
+    own = tx.scalar(select(t.groups.c.image_quota).where(t.groups.c.id == group_id))
     images = tx.scalar(select(func.sum(t.images.c.stored)).where(t.images.c.group_id == group_id))
     sent = tx.scalar(select(func.sum(_c.size)).where(_c.group_id == group_id))
     return int(images or 0) + int(sent or 0), own

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, delete, func, insert, or_, select, update
 
 from cod.model import POSIX, Member, PosixRules, Refused, Role, SingleRight, User
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.people import posix_ids
 from cod.store.rows import Rows
@@ -113,7 +114,7 @@ def _make_homes(tx: Tx, *conditions: ColumnElement[bool]) -> None:
 
 def lock(tx: Tx, user_id: int) -> None:
     """Make other transactions that lock the user wait for the end of this one."""
-    tx.execute(select(_u.id).where(_u.id == user_id).with_for_update())
+    watermarks.one_at_a_time(tx, f"user {user_id}")
 
 
 def remove(tx: Tx, user_id: int) -> None:
@@ -143,10 +144,10 @@ def password(tx: Tx, user_id: int) -> str:
 
 
 def admins(tx: Tx) -> int:
-    """Return how many administrators may sign in; their rows are locked, so that of two who go at
-    once the second sees it."""
-    query = select(func.count()).select_from(t.users).where(_u.admin, *ABLE)
-    return tx.scalar(query.with_for_update()) or 0
+    """Return how many administrators may sign in. Of two transactions that ask at once, the second
+    sees what the first has changed."""
+    watermarks.one_at_a_time(tx, "administrators")
+    return tx.scalar(select(func.count()).select_from(t.users).where(_u.admin, *ABLE)) or 0
 
 
 # ---------------------------------------------------------------- members
@@ -194,14 +195,16 @@ def members(
 
 
 def owners(tx: Tx, group_id: int) -> int:
-    """Return how many owners of the group may sign in; locked as `admins`."""
+    """Return how many owners of the group may sign in. Of two transactions that ask at once, the
+    second sees what the first has changed."""
+    watermarks.one_at_a_time(tx, f"owners of {group_id}")
     query = (
         select(func.count())
         .select_from(t.group_permissions)
         .join(t.users, _p.user_id == _u.id)
         .where(_p.group_id == group_id, _p.role == Role.OWNER, *ABLE)
     )
-    return tx.scalar(query.with_for_update()) or 0
+    return tx.scalar(query) or 0
 
 
 def set_role(

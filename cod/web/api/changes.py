@@ -79,7 +79,7 @@ class Conditions:
                     raise HttpProblem(412, "changed", "it is as If-None-Match has it: look at it")
                 return match is None or not match.isdisjoint(("*", tag(body)))
 
-            flow = partial(replies.unchanged, flow=flow, holds=holds, now=ask.now)
+            flow = partial(replies.unchanged, flow=flow, holds=holds)
         if self.key is not None and keyed(route):
             flow = partial(
                 replies.once,

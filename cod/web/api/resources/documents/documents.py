@@ -212,7 +212,6 @@ def _apply(ask: Call[Names, DocumentApply], tx: Tx) -> Result[DocumentsReply]:
         tx,
         flow=lambda tx: _carry_out(ask, _plan(tx, ask), tx),
         holds=lambda tx: _plan(tx, ask).tag == wanted,
-        now=ask.now,
     )
 
 
