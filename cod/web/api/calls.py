@@ -1,5 +1,5 @@
-"""Execution of a checked request, for the REST API and the portal: one code for both, so that the
-portal can do nothing that the API cannot."""
+"""Execution of a checked request. The REST API and the portal share this code, so that the portal
+can do nothing that the API cannot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ NONE = Conditions()
 
 
 def permit(route: Route, who: Who) -> None:
-    """Raise `HttpProblem` (403) where what kind of a caller it is rules the route out."""
+    """Raise `HttpProblem` (403) if the route is closed to this kind of caller: tokens that may only
+    read, tokens of monitoring systems, all but the local administrator."""
     if (route.changes or route.secret) and not who.writes:
         raise HttpProblem(403, "forbidden", READS_ONLY)
     if who.measures and not (route.measures or route.open):
@@ -45,8 +46,8 @@ def permit(route: Route, who: Who) -> None:
 
 
 def checked(model: type[M], values: Any) -> M:
-    """Return `values` as `model`. Raises `HttpProblem` (422), which names the first field at fault
-    and has all."""
+    """Return `values` as an instance of `model`. Raises `HttpProblem` (422) with all faults, and
+    with the first field at fault as its `field`."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -64,11 +65,11 @@ def question(
     key: str | None = None,
     host: str = "",
 ) -> Call[Any, Any, Any]:
-    """Return a checked question to a route, with what the route may want to know of this server.
+    """Return the checked request to a route, with what the route may need of this server.
 
-    key   the client's Idempotency-Key. Without one the flow still gets one, because a flow
+    key   the client's Idempotency-Key. A request without one gets a random key, because a flow
           whose commit has an unknown outcome is run again
-    host  by which a browser has reached this server
+    host  the name and port by which a browser reached this server
     """
     return Call(
         site=context.site.current,
@@ -91,9 +92,9 @@ def question(
 async def carry_out(
     context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], conditions: Conditions = NONE
 ) -> V | Answered[V] | Repeated:
-    """Return the value of the route's flow, once it is committed and its effects are on their way;
-    a `Repeated` where the same was asked under the same key before. Some routes have more than one
-    flow: see `Route.act`."""
+    """Return the value of the route's flow, once the flow is committed and its effects are on their
+    way. Return a `Repeated` if the same request was made before under the same key. Some routes
+    have more than one flow: see `Route.act`."""
     if route.dear:
         context.rate_limits.spend(ask.who)
     if route.changes:
@@ -133,7 +134,7 @@ async def carry_out(
 async def reply(
     context: Context, route: Route[N, B, Q, V], ask: Call[N, B, Q], value: V
 ) -> BaseModel | None:
-    """Return the reply for the flow's value; None where there is nothing to say."""
+    """Return the reply for the flow's value; None if the route sends no body."""
     if route.simulated:
         question: Any = value
         value = await context.simulator.answer(question)
@@ -146,6 +147,6 @@ async def reply(
 def in_thread(
     context: Context, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
 ) -> Deferred[T]:
-    """Do something slow outside of the reactor."""
+    """Run `work`, which is slow, in a thread of the reactor's pool."""
     reactor = context.reactor
     return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args, **kwargs)

@@ -1,10 +1,11 @@
-"""The frame of a change: the conditions that a request puts on it (`Idempotency-Key`; `If-Match`
-and `If-None-Match`, RFC 9110), the thing that it is about (`Location`, its tag after the change,
-the document's links), and its row in the audit.
+"""The frame of a change. It consists of the conditions that a request puts on the change
+(`Idempotency-Key`; `If-Match` and `If-None-Match`, RFC 9110), the thing that the change is about
+(`Location`, the thing's tag after the change, the OpenAPI document's links), and the change's row
+in the audit.
 
-A route that makes something says where (`Route.makes`); the others change what their own path
-names. A thing's tag is a digest of the reply that shows it: two replies with the same tag are equal
-to the byte.
+A route that makes a thing says where the thing is (`Route.makes`). Other routes change the thing
+that their own path names. A thing's tag is a digest of the reply that shows it: two replies with
+the same tag are equal to the byte.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from cod.web.http.request import unquoted
 class Conditions:
     """Conditions on a request, beside its route and body.
 
-    key       the client's, made nobody else's; None: it gave none
+    key       digest of the caller's name and `Idempotency-Key`; None: the client sent no key
     question  digest of the whole request
-    match     the tags in `If-Match`; None: there was none
-    unmatch   the header `If-None-Match`; None: there was none
-    tells     its answer has the tag of what was changed
+    match     the tags in `If-Match`; None: the header is missing
+    unmatch   the header `If-None-Match`; None: it is missing
+    tells     the answer has the tag of the thing that was changed
     dry_run   nothing is changed: the answer is a `DryRun`
     """
 
@@ -50,11 +51,11 @@ class Conditions:
     dry_run: bool = False
 
     def around(self, route: Route, ask: Call, flow: Flow) -> Flow:
-        """Return the route's flow under these conditions. Raises `HttpProblem` (412) where the
-        thing has no tag."""
+        """Return the route's flow under these conditions. Raises `HttpProblem` (412) if a tag is
+        required of a thing that has none."""
         match = self.match
         if match == frozenset("*") and not route.puts:
-            match = None  # the flow itself says where there is nothing
+            match = None  # the flow itself refuses if the thing does not exist
         if route.changes and (match is not None or self.unmatch is not None):
             shown = resource_get(route)
             if shown is None or shown.shape is None:
@@ -65,7 +66,7 @@ class Conditions:
                 )
             seeing = asked_to_see(shown, ask)
             look: Flow = shown.call(seeing)
-            if not _own_claims(route, ask):  # nobody has looked whether the one may see it
+            if not _own_claims(route, ask):  # no claim has checked that the caller may see it
                 look = partial(guarded, flow=look, who=ask.who, claims=shown.claims(seeing))
 
             def holds(tx: Tx) -> bool:
@@ -74,7 +75,7 @@ class Conditions:
                 except Refused:
                     if not route.puts:
                         raise
-                    return match is None  # there is none yet, or none for the one who asks
+                    return match is None  # the thing does not exist, or not for this caller
                 if fits(self.unmatch, body):
                     raise HttpProblem(412, "changed", "it is as If-None-Match has it: look at it")
                 return match is None or not match.isdisjoint(("*", tag(body)))
@@ -94,7 +95,8 @@ class Conditions:
 
 
 def _kept(route: Route, who: Who, value: Any) -> str:
-    """Return the answer as it is kept: secrets are not."""
+    """Return the answer to store for repetitions of the request; '' if it has a secret, or no
+    body."""
     if route.shape is None or route.secret:
         return ""
     value = value.value if isinstance(value, Result) else value
@@ -119,21 +121,21 @@ class StoppedWorkReply(ReplyOf[StoppedWork], whole=True):
 
 
 class DryRunReply(ReplyOf[DryRun], whole=True):
-    """Effect that a change would have: values as they are and as they would be, null for a thing
-    that does not exist, as the audit would have them; and the work that would stop."""
+    """Effect that a change would have: values before and after, as the audit stores them (null for
+    a thing that does not exist), and the work that would stop."""
 
     stops: list[StoppedWorkReply]
 
 
 def can_be_tried(route: Route) -> bool:
-    """Return whether `dry_run` means anything to that route: all that it changes is in the
-    database, in one transaction."""
+    """Return whether the route supports `dry_run`: all its changes are in the database, in one
+    transaction."""
     return route.changes and route.act is None and not route.upload
 
 
 def keyed(route: Route) -> bool:
-    """Return whether `Idempotency-Key` means anything to that route."""
-    # what is slow and no secret changes nothing that lasts
+    """Return whether the route supports `Idempotency-Key`."""
+    # routes with slow work change nothing that lasts, unless they make a secret
     slow = route.work is not None and not route.secret
     return route.changes and route.method == "POST" and not slow and route.act is None
 
@@ -143,7 +145,7 @@ def keyed(route: Route) -> bool:
 
 @cache
 def resource_get(route: Route) -> Route | None:
-    """Return the route that shows the thing that this one changes; None: there is none."""
+    """Return the route that shows the thing that `route` changes; None if there is none."""
     parts = route.path.split("/")
     for length in range(len(parts), 0, -1):
         path = "/".join(parts[:length])
@@ -154,8 +156,8 @@ def resource_get(route: Route) -> Route | None:
 
 
 def asked_to_see(shown: Route, ask: Call, names: Mapping[str, str] | None = None) -> Call:
-    """Return the question for the thing that `shown` shows, asked by the one who asks `ask`.
-    `names`: of its path, if they are not in the question's own."""
+    """Return the request for `shown`, the route that shows the thing, by the caller of `ask`.
+    `names` are the names in the path of `shown`, if they differ from those of `ask`."""
     query: Any = None if shown.query is None else shown.query()
     nobody: Any = None
     return replace(
@@ -165,8 +167,8 @@ def asked_to_see(shown: Route, ask: Call, names: Mapping[str, str] | None = None
 
 @cache
 def pattern(route: Route) -> str:
-    """Return the path of the thing that a change is about, with names in braces; '' where there is
-    none."""
+    """Return the path of the thing that a change is about, with names in braces; '' if there is no
+    such thing."""
     if route.makes:
         return route.makes
     shown = resource_get(route)
@@ -180,7 +182,7 @@ def pattern(route: Route) -> str:
 
 @cache
 def shown_by(route: Route) -> Route | None:
-    """Return the route that shows the thing; None: there is none."""
+    """Return the route that shows the thing after the change; None if there is none."""
     path = pattern(route)
     return ROUTE_MAP.find("GET", path)[0] if path else None
 
@@ -188,9 +190,9 @@ def shown_by(route: Route) -> Route | None:
 def place(
     route: Route, names: Mapping[str, str], reply: BaseModel | Mapping[str, Any] | None
 ) -> str:
-    """Return the thing's path below the API's prefix; '' where it has none.
+    """Return the thing's path below the API's prefix; '' if it has none.
 
-    names  the parameters of the question's path
+    names  the values of the names in the request's path
     reply  the answer's body, which names what was made
     """
     values = dict(names)
@@ -207,9 +209,15 @@ def place(
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[V]):
-    """Outcome of a change: the flow's value; the reply made of it (None: `Route.work` makes one, or
-    there is nothing to say), and its bytes; the entity tag of the thing that was changed, as it is
-    after the change ('': it has none); the status."""
+    """Outcome of a change.
+
+    value   the flow's value
+    reply   the reply made from the value; None: the route sends no body, or `Route.work` makes the
+            reply
+    body    the reply as bytes
+    tag     the entity tag of the thing after the change; '': it has none
+    status  the HTTP status
+    """
 
     value: V
     reply: BaseModel | None
@@ -219,8 +227,8 @@ class Answered(Generic[V]):
 
 
 def answered(route: Route, ask: Call, flow: Flow) -> Flow:
-    """Return the route's flow, so that its value comes as an `Answered`: read in the transaction of
-    the change, because a later look might see somebody else's change."""
+    """Return the route's flow with its value as an `Answered`. The reply and the tag are read in
+    the transaction of the change, because a later read might see somebody else's change."""
 
     def with_answer(tx: Tx) -> Any:
         status = 201 if route.puts and _missing(tx, route, ask) else route.status
@@ -235,7 +243,7 @@ def answered(route: Route, ask: Call, flow: Flow) -> Flow:
 
 
 def _missing(tx: Tx, route: Route, ask: Call) -> bool:
-    """Return whether what a PUT's path names is not there."""
+    """Return whether the thing that a PUT's path names does not exist."""
     shown = resource_get(route)
     assert shown is not None
     try:
@@ -251,7 +259,7 @@ def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) 
         return ""
     if shown.work or shown.secret or shown.upload:
         return ""
-    if shown.shape == route.shape:  # the reply is what a look at the thing would give
+    if shown.shape == route.shape:  # the reply is the same as that of a GET of the thing
         return tag(body)
     path = place(route, ask.names.texts(), reply)
     names = matched(shown.path, unquoted(path)) if path else None
@@ -265,14 +273,14 @@ def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) 
 
 
 def links(route: Route, operation_id: Callable[[Route], str]) -> dict[str, Any]:
-    """Return OpenAPI's links from the answer to the operation that shows the thing."""
+    """Return OpenAPI's links from an answer to the operation that shows the thing."""
     path, shown = pattern(route), shown_by(route)
     if shown is None:
         return {}
     source = "$response.body#/{}" if route.makes else "$request.path.{}"
     parameters = {}
     for given, wanted in zip(path.split("/"), shown.path.split("/"), strict=True):
-        if wanted.startswith("{"):  # a value by itself, or, as in NAME@REVISION, several in braces
+        if wanted.startswith("{"):  # one value, or, as in NAME@REVISION, a text with several
             single = re.fullmatch(r"\{(\w+)\}", given)
             parameters[wanted[1:-1]] = (
                 source.format(single[1])
@@ -294,11 +302,12 @@ _VERBS = {"POST": "create", "PUT": "set", "PATCH": "change", "DELETE": "delete"}
 
 
 def action(route: Route) -> str:
-    """Return the name of the route's change, in two words: 'vcluster create', 'vcluster resize',
-    'member set'.
+    """Return the name of the route's change in the audit, in two words: 'vcluster create',
+    'vcluster resize', 'member set'.
 
-    The last fixed part of the path is the verb, unless it is a plural: then the method says what is
-    done to one of them."""
+    The last fixed part of the path is the verb, unless it is a plural. After a plural the method
+    says what is done to one of the things.
+    """
     if route.action:
         return route.action
     fixed = [part for part in route.path.strip("/").split("/") if not part.startswith("{")]
@@ -310,11 +319,13 @@ def action(route: Route) -> str:
 
 
 def change(route: Route, ask: Call) -> Change:
-    """Return the audit's description of the change, for when the route's flow has run."""
+    """Return the description of the change for the audit, which uses it once the route's flow has
+    run."""
     claims, shown = _own_claims(route, ask), resource_get(route)
     if not claims and shown is not None and all(c.right is Right.ANY for c in route.claims(ask)):
-        # whoever may do it by other routes: it is whose the thing is that the path names. What is
-        # an administrator's alone (a user's name, a node's BMC) is no group's
+        # A route for anybody leaves the rights to other routes: its change belongs to the group of
+        # the thing that its path names. A change for administrators alone (a user's name, a node's
+        # BMC) belongs to no group.
         claims = _own_claims(shown, asked_to_see(shown, ask))
     return Change(
         action(route),
@@ -328,13 +339,13 @@ def change(route: Route, ask: Call) -> Change:
 
 
 def _own_claims(route: Route, ask: Call) -> list[RequiredRight]:
-    """Return the rights that the route itself wants on a thing."""
+    """Return the rights on particular things that the route itself requires."""
     return [each for each in route.claims(ask) if each.kind]
 
 
 def seen_change(route: Route, ask: Call) -> Change:
-    """Return the description of the change for the one who asks: without the values of a thing
-    that the one may change but not see."""
+    """Return the description of the change without the values of a thing that the caller may change
+    but not see."""
     noted, shown = change(route, ask), resource_get(route)
     if noted.look is None or shown is None:
         return noted
@@ -347,7 +358,7 @@ def _look(route: Route, ask: Call) -> Callable[[Any], Mapping[str, Any]] | None:
     if shown is None or shown.shape is None:
         return None
     if route.makes and not route.makes.startswith(shown.path.partition("{")[0]):
-        return None  # what is made is of another collection, and says what it is
+        return None  # the new thing is in another collection, and the reply describes it
     if shown.audit_view is not None:
         audit_view = shown.audit_view(ask)
         return lambda tx: _values(audit_view(tx))

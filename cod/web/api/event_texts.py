@@ -1,4 +1,4 @@
-"""Texts of the events' streams, and their recipients; and the position of a reader in a table."""
+"""The events' texts in the stream and their recipients; and the position of a reader in a table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from cod.wire.webhook import document_of
 
-OVERLAP = 100  # ids that are looked at again: MariaDB may commit them out of order
+OVERLAP = 100  # ids that are read again: MariaDB may commit them out of order
 SENT = (
     "id",
     "at",
@@ -24,7 +24,7 @@ SENT = (
     "bytes_written",
     "rate",
 )
-# of a node's next holder, for those whom it has left
+# facts about a node's next holder, hidden from the group that the node has left
 HIDDEN = {"vcluster": None, "cause": "", "actor": ""}
 
 Groups = frozenset[int] | None
@@ -32,11 +32,11 @@ Groups = frozenset[int] | None
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something to tell.
+    """An event of the stream.
 
     row     its id in the table that it comes from
-    groups  those it is for; administrators see all
-    left    those that see it, too, without what is another group's
+    groups  the groups that see it; administrators see all events
+    left    groups that see it, too, but without facts about another group
     """
 
     kind: str
@@ -46,8 +46,8 @@ class Event:
     left: frozenset[int] = frozenset()
 
     def text(self, groups: Groups) -> str:
-        """Return the event as it is sent to those who may see these groups (None: all); '' where it
-        is not for them."""
+        """Return the event as sent to readers who may see these groups (None: all groups); '' if
+        those readers may not see the event."""
         if groups is None or self.groups & groups:
             return self._event(self.value)
         return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
@@ -58,7 +58,7 @@ class Event:
 
 
 def events_of(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
-    """Return the events that rows of the history and of the notices tell."""
+    """Return the events for rows of the history and of the notices."""
     found = [
         Event(
             "transition",
@@ -92,11 +92,11 @@ class Following:
         self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
 
     def after(self) -> int:
-        """Return the id after which new rows are looked for."""
+        """Return the id after which to look for new rows."""
         return max(self._floor, self._newest - OVERLAP)
 
     def is_new(self, row_id: int) -> bool:
-        """Return whether this row is to be sent. It counts as sent from now on."""
+        """Return whether this row is to be sent, and count it as sent from now on."""
         if row_id in self._sent:
             return False
         self._sent.append(row_id)
@@ -105,7 +105,7 @@ class Following:
 
 
 def progress(row: Mapping[str, Any]) -> Event:
-    """Return the event that a row of the progress tells."""
+    """Return the event for a row of the progress."""
     return Event(
         "progress",
         {key: value for key, value in row.items() if key != "group_id"},

@@ -37,10 +37,12 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class JsonBody(MemoryBody):
-    """A body for a route of the API, or for one of the few things beside the table of routes.
+    """The body of a request to one of the API's routes, or to a path beside the table of routes,
+    such as /metrics.
 
-    route, names  the route that is asked, None if none is, and what its path names
-    methods       those that the path has where it has not the one that is asked
+    route    the route for the request's method and path; None if there is none
+    names    the values of the names in the path
+    methods  the methods that the path has; without a route for the request's method, the others
     """
 
     def __init__(self, request: WebRequest, context: Context) -> None:
@@ -49,7 +51,7 @@ class JsonBody(MemoryBody):
         self.route, self.names, self.methods = ROUTE_MAP.find(request.verb, request.api_path)
 
     async def answer(self) -> None:
-        """Answer by a route, or one of the few things beside them."""
+        """Answer the request by its route, or as one of the paths beside the table of routes."""
         request = self.request
         self.check_sender()
         try:
@@ -60,7 +62,7 @@ class JsonBody(MemoryBody):
             request.problem(self.wrong(error))
 
     def wrong(self, error: Exception) -> HttpProblem:
-        """Return the problem that the client is told for an exception."""
+        """Return the problem document that the client is sent for an exception."""
         return unexpected(error)
 
     async def _dispatch(self, who: Who) -> None:
@@ -72,7 +74,7 @@ class JsonBody(MemoryBody):
             raise HttpProblem(
                 404, "not_found", f"there is nothing here; the API is below {PREFIX}/"
             )
-        # read, and no route of the table
+        # these can be read, but are not in the table of routes
         is_other = path in ("/openapi.json", "/events", "/metrics")
         if is_other and request.verb == "GET":
             return await self._other(path, who)
@@ -120,7 +122,7 @@ class JsonBody(MemoryBody):
     # ------------------------------------------------ a route
 
     async def run(self, route: Route, who: Who) -> None:
-        """Carry a route out, and send its reply."""
+        """Carry out the route, and send its reply."""
         request, context = self.request, self.context
         permit(route, who)
         asked, dry_run = self._pairs(), False
@@ -166,11 +168,11 @@ class JsonBody(MemoryBody):
         return request.send_tagged(encoded(answer), secret=route.secret)
 
     async def after_commit(self, route: Route, value: Any) -> Any:
-        """Return the value to show, from the flow's value."""
+        """Return the value to show, given the value of the committed flow."""
         return value
 
     def _locate(self, route: Route, status: int, answer: Any) -> None:
-        """Set `Location` to the path of the thing that was made, or will be made."""
+        """Set `Location` to the path of the thing that was made or will be made."""
         path = place(route, self.names, answer) if status in (201, 202) else ""
         if path:
             self.request.headers["Location"] = PREFIX + path
@@ -190,19 +192,23 @@ class JsonBody(MemoryBody):
     # ------------------------------------------------ reading the question
 
     def digested(self) -> bytes:
-        """Return the two headers of an upload that can stand in place of a body; nothing for other
-        requests."""
+        """Return the headers that can replace the body in an upload's creation; here, for all other
+        requests, none."""
         return b"\n"
 
     def _conditions(self, who: Who, dry_run: bool) -> Conditions:
-        """Return the conditions. The client's key fits a column and is nobody else's. Without one
-        the flow still gets one, because a flow whose commit has an unknown outcome is run again."""
+        """Return the request's conditions.
+
+        The client's key is hashed with the caller's name, so that it fits a column and cannot meet
+        another caller's key. A request without a key still gives its flow one (`calls.question`),
+        because a flow whose commit has an unknown outcome is run again.
+        """
         request = self.request
         key, match = request.getHeader("idempotency-key"), request.getHeader("if-match")
         content = b"\n".join([request.method, request.uri, self.digested(), self.content])
         own = (
             None
-            if key is None or dry_run  # an answer that is kept would stand for the change
+            if key is None or dry_run  # a stored answer of a dry run would pass for the change's
             else hashlib.sha256(f"{who.name}\n{key}".encode(errors="replace")).hexdigest()
         )
         return Conditions(
@@ -215,7 +221,7 @@ class JsonBody(MemoryBody):
         )
 
     def model(self, route: Route) -> BaseModel | None:
-        """Return the body as the route's model of it. Raises `HttpProblem`."""
+        """Return the body as an instance of the route's model. Raises `HttpProblem`."""
         if route.body is None and not self.content.strip():
             return None
         kind = self.request.getHeader("content-type") or "application/json"
@@ -229,7 +235,7 @@ class JsonBody(MemoryBody):
         return body
 
     def query(self, query: type[Q]) -> Q:
-        """Return the query string as that model. Raises `HttpProblem`."""
+        """Return the query string as an instance of `query`. Raises `HttpProblem`."""
         return checked(query, self._pairs())
 
     def _pairs(self) -> dict[str, str]:
@@ -252,8 +258,8 @@ class JsonBody(MemoryBody):
 
 
 def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[HasCsv]:
-    """Return whether to send the reply as a table: the question says so, or `Accept` names nothing
-    else."""
+    """Return whether to send the reply as a CSV table: the query says `format=csv`, or it says no
+    format and `Accept` names CSV but not JSON."""
     if not isinstance(reply, HasCsv):
         return False
     asked = getattr(query, "format", None)
@@ -261,21 +267,21 @@ def wants_csv(reply: BaseModel | None, query: Any, accept: str) -> TypeGuard[Has
 
 
 def wants_text(reply: BaseModel | None, query: Any) -> TypeGuard[HasText]:
-    """Return whether to send the reply as plain text, because the question says so."""
+    """Return whether to send the reply as plain text: the query says `format=text`."""
     return isinstance(reply, HasText) and getattr(query, "format", None) == "text"
 
 
 @runtime_checkable
 class HasCsv(Protocol):
-    """A reply that can be a table, too."""
+    """A reply that can also be sent as a table."""
 
     def csv(self) -> str:
-        """Return the table, as RFC 4180 has it."""
+        """Return the reply as a table in CSV (RFC 4180)."""
 
 
 @runtime_checkable
 class HasText(Protocol):
-    """A reply that can be plain text, too."""
+    """A reply that can also be sent as plain text."""
 
     def as_text(self) -> str:
         """Return the text."""

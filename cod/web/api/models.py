@@ -58,10 +58,11 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="of the fil
 
 
 def _safe(document: str) -> str:
-    """Return requirements from outside, safe to be read. Raises ValueError with the line.
+    """Return the requirements document if it is well-formed and safe to parse. Raises ValueError
+    with the line of the fault.
 
-    The flows check them by `policy.hardware.requirements`, which is stricter than their grammar and
-    names the attribute.
+    The flows check requirements by `policy.hardware.requirements`, which is stricter than their
+    grammar and names the attribute at fault.
     """
     if document:
         try:
@@ -76,19 +77,20 @@ Requirements = Annotated[str, Field(max_length=2**20), AfterValidator(_safe)]
 
 @dataclass(frozen=True)
 class OneOrSeveral:
-    """A filter by state or kind: 'off', or 'off,inactive'. Anything else is refused: an empty list
-    would be no answer to a slip of the pen. The document shows it as a list with commas between."""
+    """A filter by state or kind: 'off', or 'off,inactive'. An unknown name is refused, because an
+    empty list would be a misleading answer to a typing error. The OpenAPI document shows the filter
+    as a list with commas between its items."""
 
     states: Collection[str]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
-        """Return the text's schema, with the check after it."""
+        """Return the text's schema, followed by the check of its names."""
         return handler.generate_schema(Annotated[source, AfterValidator(self._known)])
 
     def __get_pydantic_json_schema__(
         self, schema: Any, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Return the document's view."""
+        """Return the schema that the OpenAPI document shows."""
         return {"type": "array", "items": {"type": "string", "enum": list(self.states)}}
 
     def _known(self, text: str | None) -> str | None:
@@ -116,8 +118,8 @@ class Body(BaseModel):
 
 
 class CreateOf(Body, Generic[T]):
-    """A new thing: what may be set of a described `T`, with the record's defaults. `defaults`: of
-    those that have none there, such as properties."""
+    """The body that creates a thing: the fields of a described `T` that people may set. A field
+    that is left out gets its value in `defaults`, or else the record's default."""
 
     defaults: ClassVar[dict[str, Any]] = {}
 
@@ -129,11 +131,12 @@ class CreateOf(Body, Generic[T]):
 
 
 class Patch(Body):
-    """Changes to a thing; what is left out stays.
+    """Changes to a thing. A field that is left out stays as it is.
 
-    null_stays   so does what is null; else null is refused but for fields that `may_be_null`
+    null_stays   a field that is null stays as it is, too; else null is refused for all fields but
+                 those in `may_be_null`
     beside       fields that are no changes by themselves
-    may_be_empty it may name nothing to change
+    may_be_empty whether a body without any change is accepted
     """
 
     null_stays: ClassVar[bool] = False
@@ -170,16 +173,17 @@ class Query(BaseModel):
 
 
 class Filtered(Query):
-    """A query string that may ask for some things alone."""
+    """A query string with filters, for a list of which a part is wanted."""
 
     @property
     def filters(self) -> dict[str, Any]:
-        """Return the filters of a list's query: all its fields but those of its part and order."""
+        """Return the filters of a list's query: all its fields but those that choose its page, its
+        order and its search text."""
         return self.model_dump(exclude={"limit", "sort", "after", "q"})
 
 
 class Nothing(Body):
-    """The body of a question that has nothing to say."""
+    """The body of a request that carries no data."""
 
 
 class NoQuery(Query):
@@ -204,16 +208,16 @@ class Paged(Filtered):
 
 
 class Reply(BaseModel):
-    """A reply's body, made from a record's attributes. `closed`: what only administrators see,
-    others as null."""
+    """A reply's body, made from a record's attributes. `closed` names the fields that only
+    administrators see; others get null in their place."""
 
     model_config = ConfigDict(from_attributes=True, defer_build=True)
     closed: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def read_from(cls, *sources: object, **own: Any) -> Self:
-        """Return the reply with what the sources have by name, each field from the first that has
-        it, but for those that are given."""
+        """Return a reply. A field in `own` has the value given there, any other the value of the
+        attribute with its name in the first of the `sources` that has one."""
         for name in cls.model_fields.keys() - own.keys():
             for source in sources:
                 if hasattr(source, name):
@@ -222,7 +226,7 @@ class Reply(BaseModel):
         return cls.model_validate(own)
 
     def for_others(self) -> Self:
-        """Return the reply as people see it who are not administrators, nested replies included."""
+        """Return the reply as people who are not administrators see it, nested replies included."""
         parts = {name: _for_others(getattr(self, name)) for name in _with_closed(type(self))}
         return (
             self.model_copy(update=parts | dict.fromkeys(self.closed))
@@ -239,7 +243,7 @@ def _for_others(value: Any) -> Any:
 
 @cache
 def _with_closed(model: type[Reply]) -> frozenset[str]:
-    """Return the fields in whose values something is closed."""
+    """Return the fields whose values are, or contain, replies with closed fields."""
     return frozenset(
         name
         for name, field in model.model_fields.items()
@@ -255,10 +259,10 @@ def _replies(annotation: Any) -> Iterator[type[Reply]]:
 
 
 class ReplyOf(Reply, Generic[T]):
-    """A reply that has the attributes, or the keys, of a `T`; of a described record its described
-    fields, which need not be written here once more.
+    """A reply made from the attributes, or the keys, of a `T`. If `T` is a described record, its
+    described fields are added, and need not be declared here again.
 
-    whole  the reply has all fields of the record: only those whose types differ are written here
+    whole  the reply has all fields of the record; only those whose types differ are declared here
     """
 
     described: ClassVar[tuple[str, ...]] = ()
@@ -275,11 +279,12 @@ class ReplyOf(Reply, Generic[T]):
             cls.closed |= {each.name for each in fields if each.about.closed}
             cls.described = tuple(each.name for each in fields)
             paths = [each.path for each in fields]
-            cls.read = attrgetter(*paths, paths[0])  # two or more: then it returns a tuple
+            cls.read = attrgetter(*paths, paths[0])  # with two or more paths it returns a tuple
 
     @classmethod
     def of(cls, record: T, /) -> Self:
-        """Make the reply from the record: its described values, and what else it has by name."""
+        """Return the reply for the record: its described values, and its attributes that have the
+        names of other fields of the reply."""
         if not cls.described:
             return cls.model_validate(record)
         values = cls.values(record)
@@ -310,7 +315,7 @@ class ListPage(Items[R], Generic[R]):
 
 UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]{0,31}$", description="a sign-in name")]
 N = TypeVar("N", bound=StrEnum)
-Chosen = Annotated[N, Field(strict=False)]  # a name of them in a body, which is strict otherwise
+Chosen = Annotated[N, Field(strict=False)]  # bodies are strict, but give an enum's member by name
 Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Email = Annotated[str, Field(max_length=254)]
 Password = Annotated[SecretStr, Field(min_length=1, max_length=1000)]

@@ -1,9 +1,11 @@
-"""Routes of the REST API, and the search for one. The routes themselves are in `web.api.resources`.
+"""The types of the REST API's routes, and the search for a route. The routes themselves are in
+`web.api.resources`.
 
-A route is typed from the question to the reply: mypy refuses one that reads what its path, its body
-or its query string has not, or whose reply is not made of what its flow returns. Body, query string
-and reply are pydantic models; what a path names is a record (`Names`), because a type checker
-cannot read the pattern; that both say the same is checked when the route is made.
+A route is typed from the request to the reply. mypy refuses a route that reads a name, a field or a
+parameter that its path, its body or its query string does not have, or whose reply is not made from
+what its flow returns. Body, query string and reply are pydantic models. The names in a path are a
+record (`Names`), because a type checker cannot read the path's pattern. That record and pattern
+agree is checked when the route is made.
 """
 
 from __future__ import annotations
@@ -60,35 +62,35 @@ class Thing(Names):
 
 @dataclass(frozen=True)
 class Named(Thing):
-    """A thing by its name."""
+    """A thing, by its name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Numbered(Thing):
-    """A thing by its id."""
+    """A thing, by its id."""
 
     id: str
 
 
 @dataclass(frozen=True)
 class NamedMember(Named):
-    """A group by name, and a user in it."""
+    """A group by name, and a user in the group."""
 
     user: str
 
 
 @dataclass(frozen=True)
 class NamedNumber(Named):
-    """A thing by name, and something of it by id."""
+    """A thing by name, and a part of it by id."""
 
     id: str
 
 
 @dataclass(frozen=True)
 class NamedLabel(Named):
-    """A vcluster by name, and a name in it."""
+    """A vcluster by name, and a name in the vcluster."""
 
     label: str
 
@@ -110,27 +112,29 @@ R = TypeVar("R", bound=BaseModel, default=Any)
 T = TypeVar("T", default=Any)
 
 Flow = Callable[[Tx], V]
-"""What is run in a transaction, its arguments given; its value."""
+"""A flow with its arguments bound: it runs in a transaction, and returns the flow's value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[N_co, B_co, Q_co]):
-    """A checked question.
+    """A checked request.
 
-    names   what the path names
-    body    the checked JSON body; None where the route has no model of one
-    query   the checked query string; None where the route has no model of one
-    images  the folder that images are served from
-    who     who asks
-    key     the Idempotency-Key header: the client's id for a request, repeating which is harmless
+    names         the values of the names in the path
+    body          the checked JSON body; None if the route has no model of one
+    query         the checked query string; None if the route has no model of one
+    images        the folder that images are served from
+    who           the caller
+    key           the Idempotency-Key header: the client's id for a request, repeating which is
+                  harmless
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
-    consoles      the folder that consoles are kept in; None: nowhere
-    settings      the site file and changes of it; None: the server was made without one
-    host          the name and port by which a browser that asks has reached this server; '' for
+    consoles      the folder that consoles are kept in; None: consoles are not kept
+    settings      the site file and its changes; None: the server was made without a site file
+    host          the name and port by which the caller's browser reached this server; '' for
                   programs
-    fingerprint   SHA-256 of the web server's certificate, hex; '': it has none of its own
-    prepared      what the route's `before` made of the question
+    fingerprint   SHA-256 of the web server's certificate, hex; '': the server has no certificate of
+                  its own
+    prepared      what the route's `before` returned for this request
     """
 
     site: Site
@@ -151,7 +155,7 @@ class Call(Generic[N_co, B_co, Q_co]):
 
     @property
     def rules(self) -> SettingRules:
-        """Return the site file and changes of it. Raises `Refused`."""
+        """Return the site file and its changes. Raises `Refused` if the server has read none."""
         if self.settings is None:
             raise Refused("not_found", "this server has read no site file")
         return self.settings
@@ -174,7 +178,7 @@ class Call(Generic[N_co, B_co, Q_co]):
 
 Claims = Callable[[Call[N, B, Q]], Sequence[RequiredRight]]
 CLAIMS = "Return the rights of "
-"""How the docstring of every function of claims begins: the API's document shows the rest."""
+"""The beginning of the docstring of every claims function. The OpenAPI document shows the rest."""
 
 
 def ANYBODY(ask: Call) -> Sequence[RequiredRight]:
@@ -191,18 +195,18 @@ ThingClaims = Callable[[Call[Thing]], Sequence[RequiredRight]]
 
 
 def see(kind: str) -> ThingClaims:
-    """Return claims of everybody in the group of the thing that the path leads to."""
+    """Return the claims function for everybody in the group of the thing that the path names."""
     return _wanting(Right.SEE, kind, "everybody in")
 
 
 def use(kind: str, single: SingleRight | None = None) -> ThingClaims:
-    """Return claims of members and owners of the thing's group, and of users with the single
-    right."""
+    """Return the claims function for members and owners of the thing's group, and for users with
+    the single right."""
     return _wanting(Right.USE, kind, "members and owners of", single)
 
 
 def manage(kind: str) -> ThingClaims:
-    """Return claims of owners of the thing's group."""
+    """Return the claims function for owners of the thing's group."""
     return _wanting(Right.MANAGE, kind, "owners of")
 
 
@@ -212,20 +216,20 @@ def _wanting(right: Right, kind: str, whose: str, single: SingleRight | None = N
 
     group = "the group" if kind == "group" else f"the {kind}'s group"
     others = f", and of users with the single right {single!s}" if single else ""
-    wants.__doc__ = f"{CLAIMS}{whose} {group}{others}."  # shown in the API's document
+    wants.__doc__ = f"{CLAIMS}{whose} {group}{others}."  # the OpenAPI document shows it
     return wants
 
 
 def seen(kind: str, name: str | None) -> RequiredRight:
-    """Return the right of everybody in the group of the thing that is named; of everybody who is
-    signed in, where none is."""
+    """Return the right of everybody in the group of the thing called `name`. Without a name, return
+    the right of everybody who is signed in."""
     return RequiredRight(Right.SEE, kind, name) if name else RequiredRight(Right.ANY)
 
 
 def owner(group: str) -> RequiredRight:
-    """Return the right to make an image or template: for a group its members', for the site ('' or
-    'site', as `store.people.groups.owner_id` takes it) its administrators', because everybody runs
-    what is the site's."""
+    """Return the right to make an image or template for `group`. For a group, its members and
+    owners have that right. For the site ('' or 'site', as `store.people.groups.owner_id` takes it)
+    only administrators have it, because everybody runs the site's images and templates."""
     return (
         RequiredRight(Right.ADMIN)
         if group in ("", SITE)
@@ -237,35 +241,38 @@ def owner(group: str) -> RequiredRight:
 class Route(Generic[N, B, Q, V]):
     """One method of one path.
 
-    claims      the rights that a question wants
-    call        the flow (a function of tx) for a question
-    before      something slow to do with the question before its flow, in a thread that is no
-                database's: see `Call.prepared`
-    work        something slow to do with the flow's value, in a thread; the reply is what it
-                returns
-    simulated   the flow's value is a question to the simulator, and `shape` gets the answer
-    shape       the reply for the flow's value; None where there is nothing to say (204), or `work`
-                makes it
+    claims      the rights that a request needs
+    call        returns the flow (a function of tx) for a request
+    before      slow work on the request before its flow, in a thread that is not a database thread;
+                for its result see `Call.prepared`
+    work        slow work on the flow's value, in a thread; returns the reply
+    simulated   the flow's value is a question to the simulator, and `shape` gets the simulator's
+                answer
+    shape       returns the reply for the flow's value; None if the route sends no body (204), or if
+                `work` makes the reply
     reply       the model of the reply
-    names       the record of what the path names
-    status      of success
+    names       the record of the names in the path
+    status      the HTTP status of a success
     local       only for the local administrator on the UNIX socket
-    secret      it shows a secret: not for a token that may only read
-    upload      of one resumable upload: `web.api.upload_body` answers, by the tus protocol
-    act         what to do in place of a flow, where that takes more than one transaction; its value
-                is the reply
-    open        for those who have not signed in yet, too
-    dear        it costs the server so much that each person has a ration of such questions
-    measures    for tokens of monitoring systems, too
-    quiet       it changes nothing, though its question needs a body: whoever may look may ask
-    audit_view  of a GET: a flow that makes a short reply in place of the whole, for the audit to
-                compare before and after
-    makes       the path of what it makes, with fields of its reply in braces; '': it changes what
-                its own path names
-    puts        a PUT that makes the thing that its path names where there is none: 201 then
-    ends        the thing that its path names is no more when it is done, though its reply shows it
-    idle        whether the flow's value says that nothing was changed: then the audit has no row
-    action      its name in the audit, where `web.api.changes.action` does not find a good one
+    secret      the reply has a secret: refused to a token that may only read
+    upload      a route of one resumable upload: `web.api.upload_body` answers, by the tus protocol
+    act         what runs in place of a flow, if more than one transaction is needed; its value is
+                the value that the reply is made from
+    open        also for callers who have not signed in
+    dear        costs the server much: each person has a ration of requests to such routes
+    measures    also for tokens of monitoring systems
+    quiet       changes nothing, though the method is not GET, because the request needs a body: a
+                token that may only read may send it
+    audit_view  of a GET: returns a flow whose short reply the audit compares before and after a
+                change, in place of the whole reply
+    makes       the path of the thing that the route makes, with fields of its reply in braces; '':
+                the route changes the thing that its own path names
+    puts        a PUT that makes the thing that its path names if there is none: the status is 201
+                then
+    ends        the thing that the path names no longer exists afterwards, though the reply shows it
+    idle        returns whether the flow's value says that nothing was changed: then the audit has
+                no row
+    action      its name in the audit, if `web.api.changes.action` would not derive a good one
     """
 
     method: str
@@ -298,43 +305,45 @@ class Route(Generic[N, B, Q, V]):
     simulated: bool = False
 
     def __post_init__(self) -> None:
-        """Raise ValueError where the path names other things than its record."""
+        """Raise ValueError unless the path and the record have the same names."""
         check_names(self.path, self.names)
 
     @property
     def changes(self) -> bool:
-        """Return whether it changes anything, so that a token that may only read is refused."""
+        """Return whether the route changes anything, so that a token that may only read is
+        refused."""
         return self.method != "GET" and not self.quiet
 
     def shown(self, value: V, who: Who) -> BaseModel | None:
-        """Return the reply for the flow's value, with what `who` may know of it; None where there
-        is nothing to say."""
+        """Return the reply for the flow's value, without what `who` may not see; None if the route
+        sends no body."""
         return None if self.shape is None else open_to(self.shape(value), who)
 
 
 def check_names(path: str, names: type[Names]) -> None:
-    """Raise ValueError unless `names` has the fields that the path pattern has in braces, in the
-    same order."""
+    """Raise ValueError unless the fields of `names` are those that the path pattern has in braces,
+    in the same order."""
     wanted, given = re.findall(r"\{(\w+)\}", path), [each.name for each in fields(names)]
     if wanted != given:
         raise ValueError(f"{path} has the names {wanted}, and {names.__name__} has {given}")
 
 
 def named(path: str, values: Mapping[str, str]) -> Names:
-    """Return the record of what the path pattern names, with those of `values` that belong to
-    it."""
+    """Return the record for the names in the path pattern, filled from those of `values` that it
+    has fields for."""
     wanted = re.findall(r"\{(\w+)\}", path)
     record = next(each for each in _RECORDS if [one.name for one in fields(each)] == wanted)
     return record(**{name: values[name] for name in wanted})
 
 
 def open_to(reply: BaseModel, who: Who) -> BaseModel:
-    """Return the reply without what `who` may not know of it."""
+    """Return the reply without what `who` may not see."""
     return reply.for_others() if isinstance(reply, Reply) and not who.admin else reply
 
 
 class MadeOf(Protocol[V_contra]):
-    """A reply model that is made of such a value: its class, or a `Shaped`."""
+    """A maker of replies from values of the type `V_contra`: the reply model itself, or a
+    `Shaped`."""
 
     def of(self, value: V_contra, /) -> BaseModel:
         """Make the reply."""
@@ -342,7 +351,7 @@ class MadeOf(Protocol[V_contra]):
 
 @dataclass(frozen=True, slots=True)
 class Shaped(Generic[V_contra, R]):
-    """A reply model, and what makes a reply of a flow's value."""
+    """A reply model, and the function that makes the reply from a flow's value."""
 
     model: type[R]
     of: Callable[[V_contra], R]
@@ -350,8 +359,8 @@ class Shaped(Generic[V_contra, R]):
 
 @dataclass(frozen=True, slots=True)
 class Worked(Generic[N_contra, B_contra, Q_contra, V_contra, R]):
-    """A reply model, and what makes a reply of the question and a flow's value, slowly: in a
-    thread."""
+    """A reply model, and the slow function, run in a thread, that makes the reply from the request
+    and the flow's value."""
 
     model: type[R]
     work: Callable[[Call[N_contra, B_contra, Q_contra], V_contra], R]
@@ -359,7 +368,8 @@ class Worked(Generic[N_contra, B_contra, Q_contra, V_contra, R]):
 
 @dataclass(frozen=True, slots=True)
 class RouteMaker(Generic[N]):
-    """A maker of routes whose paths name the same: see `route` and those after it."""
+    """A maker of routes whose paths have the names of one record. Its instances, such as
+    `named_route`, follow."""
 
     names: type[N]
 
@@ -380,11 +390,12 @@ class RouteMaker(Generic[N]):
         makes: str = "",
         **rest: Any,
     ) -> Route[N, B, Q, V]:
-        """Return a route; see `Route`. Raises ValueError for a path that names something else.
+        """Return a route; see `Route`. Raises ValueError for a path with other names than those of
+        the record.
 
         operation  the method and the path: "GET /nodes"
         reply      a model with a class method `of`; or a `Shaped`, or a `Worked`
-        status     0: 204 without a reply, 201 where it makes something, else 200
+        status     0: 204 without a reply, 201 if the route makes something, else 200
         """
         method, path = operation.split(" ")
         return Route(
@@ -417,22 +428,22 @@ label_route = RouteMaker(NamedLabel)
 
 
 def as_it_is(model: type[R]) -> Shaped[R, R]:
-    """Return the reply of a flow that makes the reply itself."""
+    """Return the reply for a flow that makes the reply itself."""
     return Shaped(model, lambda value: value)
 
 
 def nothing(value: T) -> Flow[T]:
-    """Return a flow that asks the database nothing and returns `value`."""
+    """Return a flow that does not use the database, and returns `value`."""
     return lambda tx: value
 
 
 def listed(
     item: MadeOf[T], about: str, name: str = "", *, kind: Any = Items
 ) -> Shaped[Sequence[T], Items[Any]]:
-    """Return the reply for a list, whose items are replies of this kind.
+    """Return the reply for a list, whose items are replies made by `item`.
 
-    about  what the API's document says of the list
-    name   of the list there; '': that of the items and 'List'
+    about  the OpenAPI document's description of the list
+    name   the list's name there; '': the item's name and 'List'
     kind   `Items` or `ListPage`
     """
     model: Any = getattr(item, "model", item)
@@ -448,7 +459,7 @@ def listed(
 
 
 def paged(item: MadeOf[T], about: str, name: str = "") -> Shaped[Sequence[T], Items[Any]]:
-    """Return the reply for a part of a list; see `listed`."""
+    """Return the reply for one page of a list; see `listed`."""
     return listed(item, about, name, kind=ListPage)
 
 
@@ -466,9 +477,9 @@ def in_parts(
     default: str = "name",
     **keys: Callable[[T], Any],
 ) -> Flow[Listed[T]]:
-    """Turn a flow that returns a whole, short list into one that returns the page asked for.
+    """Return a flow that returns the page asked for, given a flow that returns a whole, short list.
 
-    texts    the texts of an item that are searched for `q`
+    texts    returns the texts of an item in which `q` is searched
     default  the key that orders the list by default, among `keys`; unique
     keys     the keys by which the list can be ordered
     """
@@ -481,8 +492,8 @@ def number(text: str) -> int:
 
 
 class RouteMap:
-    """Finds routes by the first segment of their paths, their length, and the last segment; None
-    stands for a name there."""
+    """An index of routes by the first segment of their paths, the number of segments, and the last
+    segment. None stands for a last segment that is a name."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._by_shape: dict[tuple[str, int, str | None], list[Route]] = {}
@@ -492,8 +503,9 @@ class RouteMap:
             self._by_shape.setdefault((parts[1], len(parts), last), []).append(each)
 
     def find(self, method: str, path: str) -> tuple[Route | None, dict[str, str], list[str]]:
-        """Return the route for a request, the path's parameters, and the methods that the path has
-        (none: no such path)."""
+        """Return the route for a request, the values of the names in its path, and the path's
+        methods. The route is None if there is none for the method; the methods are empty if there
+        is no such path."""
         parts = path.split("/")
         head, length = (*parts, "")[1], len(parts)
         methods: list[str] = []
@@ -510,19 +522,20 @@ class RouteMap:
 
 
 OWNED = ("images", "templates", "volumes")
-"""What has its group's name before its own. Of their paths the name may be one segment or two:
-/images/debian, /images/physics/debian, and physics%2Fdebian, which `unquoted` has made the same."""
+"""Collections of things whose names may begin with their group's name. In a path such a name is one
+segment or two: /images/debian, or /images/physics/debian. `unquoted` has turned physics%2Fdebian
+into the latter."""
 
 
 def unquoted_in(path: str) -> str:
-    """Return the characters that stay as they are in names in a path of that kind: many a proxy
-    refuses `%2F`."""
+    """Return the characters that are not quoted in names in such a path. The slash of a full name
+    stays, because many proxies refuse `%2F`."""
     return "/" if path.split("/")[1] in OWNED else ""
 
 
 def matched(pattern: str, path: str) -> dict[str, str] | None:
-    """Return the parameters of `path` (already unquoted by segment) under `pattern`, or None where
-    it does not fit."""
+    """Return the values of the names in `path` (already unquoted by segment) under `pattern`; None
+    if the path does not match."""
     wanted, given = pattern.split("/"), path.split("/")
     if (
         len(given) == len(wanted) + 1

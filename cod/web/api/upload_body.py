@@ -1,5 +1,5 @@
-"""Bodies of requests about uploads: pieces that go to disk as they come, and what else the tus
-protocol asks for."""
+"""Bodies of requests about uploads: pieces of a file, which go to disk as they arrive, and the
+other requests of the tus protocol."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ AT_A_TIME = 2**18
 
 
 def speak(request: WebRequest, limit: int) -> None:
-    """Take the method that is meant, and say that the protocol is spoken here."""
+    """Use the method that the client means (`X-HTTP-Method-Override`), and announce the tus
+    protocol in the answer's headers."""
     if tus.is_here(request.api_path):
         options = request.method == b"OPTIONS"
         request.method = tus.verb(request.method, request.getHeader)
@@ -39,14 +40,15 @@ def speak(request: WebRequest, limit: int) -> None:
 
 
 class UploadBody(JsonBody):
-    """The body of a question about uploads that is no piece of one: JSON, or told by headers."""
+    """The body of a request about uploads that is no piece of a file: JSON, or headers in its
+    place."""
 
     def __init__(self, request: WebRequest, context: Context) -> None:
         speak(request, context.upload_limit)
         super().__init__(request, context)
 
     def digested(self) -> bytes:
-        """Return the headers that can stand in place of the body."""
+        """Return the headers that can replace the body."""
         return b"\n".join(
             (self.request.getHeader(name) or "").encode(errors="replace") for name in tus.CREATION
         )
@@ -69,7 +71,8 @@ class UploadBody(JsonBody):
         return body
 
     async def after_commit(self, route: Route, value: Any) -> Any:
-        """Do and tell what belongs to the upload beside its row, once that is committed."""
+        """Return the upload to show, once its row is committed: cancel or look at its file, and set
+        its headers."""
         if not isinstance(value, Upload):
             return value
         if route.method == "DELETE":
@@ -83,13 +86,13 @@ class UploadBody(JsonBody):
         return value
 
     def wrong(self, error: Exception) -> HttpProblem:
-        """Return the problem that the client is told for an exception."""
+        """Return the problem document that the client is sent for an exception."""
         return tus.wrong(error)
 
 
 def check_size(context: Context, body: Any) -> None:
-    """Raise `HttpProblem` where what is to be created has no room. `body`: of a creation, else
-    None."""
+    """Raise `HttpProblem` if there is no room for the upload to be created. `body` is the
+    creation's; None for other requests."""
     if body is not None:
         tus.check_size(body.size, context.upload_limit, context.intake.check_room)
 
@@ -109,7 +112,7 @@ class PieceBody(FileBody):
         self.open()
 
     def take(self, data: bytes) -> None:
-        """Put the next bytes into the upload."""
+        """Write the next bytes into the upload."""
         self.put(data)
 
     async def begun(self) -> Piece:
@@ -149,7 +152,7 @@ class PieceBody(FileBody):
         return made
 
     async def _found(self, route: Route, who: Who) -> Upload:
-        """Return the upload that goes on with this piece, which is no change of its own for the
+        """Return the upload that this piece continues. This is not a change of its own for the
         audit."""
         context = self._context
         ask = question(context, who, named(route.path, self._names))
@@ -161,11 +164,12 @@ class PieceBody(FileBody):
 
     @property
     def quiet(self) -> bool:  # type: ignore[override]
-        """Return whether a piece was taken, which is not worth a line."""
+        """Return whether a piece was taken: then the success is not logged."""
         return self.piece is not None
 
     async def answer(self) -> None:
-        """End the piece: it is on disk, and the last one has made the image."""
+        """Finish the piece, and answer. The piece is on disk then, and the last piece has made the
+        image."""
         request = self.request
         try:
             who = request.permitted()

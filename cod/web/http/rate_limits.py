@@ -1,4 +1,4 @@
-"""Rate limits of each person's costly questions, and of changes."""
+"""Rate limits of each person's costly requests, and of changes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cod.model import Who
 from cod.tokenbucket import Bucket
 from cod.web.http.errors import HttpProblem
 
-RATE, BURST = 1.0, 30.0  # dear questions of one person: a second, at once
+RATE, BURST = 1.0, 30.0  # costly requests of one person: per second, and at once
 
 
 class RateLimits:
-    """The rate limits of one listening port, in memory. `turn`: such questions are prepared one
-    after the other."""
+    """The rate limits of one listening port, in memory. `turn` is a lock: costly requests are
+    prepared one at a time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -25,8 +25,8 @@ class RateLimits:
         self.turn = DeferredSemaphore(1)
 
     def spend(self, who: Who) -> None:
-        """Count a dear question of `who`. Raises `HttpProblem` (429) where the ration is used up.
-        The local administrator, who could stop the server as well, has no ration."""
+        """Count a costly request of `who`. Raises `HttpProblem` (429) if the ration is used up. The
+        local administrator, who could stop the server as well, has no ration."""
         if who.local:
             return
         if not self._took(self._buckets, who.name, RATE, BURST):
@@ -40,9 +40,9 @@ class RateLimits:
             )
 
     def change(self, who: Who, a_minute: int) -> None:
-        """Count a change of `who`, a person with all their tokens, or a token of the site. Raises
-        `HttpProblem` (429) beyond `a_minute` (0: no limit). Those who have not signed in yet are
-        slowed by other rules."""
+        """Count a change of `who`, who is a person with all their tokens, or a token of the site.
+        Raises `HttpProblem` (429) beyond `a_minute` changes a minute (0: no limit). Callers who
+        have not signed in are limited by other rules."""
         person = who.name if who.user_id is None else str(who.user_id)
         if who.local or person == "nobody" or not a_minute:
             return
@@ -63,9 +63,9 @@ class RateLimits:
         return buckets.setdefault(name, Bucket(rate, burst, now)).take(now)
 
     def headers(self, who: Who) -> dict[str, str]:
-        """Return the headers that say what is left of `who`'s ration; none where there is no
-        ration, or nothing was asked yet. RateLimit-Reset is the time in seconds until the ration is
-        whole."""
+        """Return the headers that say what is left of `who`'s ration; no headers if `who` has no
+        ration, or has sent no costly request yet. RateLimit-Reset is the time in seconds until the
+        ration is whole."""
         bucket = None if who.local else self._buckets.get(who.name)
         if bucket is None:
             return {}

@@ -1,4 +1,4 @@
-"""Bytes that a thing is shown as, and the tags and codings of these bytes (RFC 9110, 8)."""
+"""Bytes of replies, and their tags and codings (RFC 9110, 8)."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 
 
 def as_json(value: Any) -> bytes:
-    """Return JSON as it is sent."""
+    """Return a value as the bytes of JSON."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
         errors="replace"
     )
 
 
 def encoded(reply: BaseModel | None) -> bytes:
-    """Return a reply as it is sent; nothing where there is none."""
+    """Return a reply as the bytes of JSON; no bytes for None."""
     if reply is None:
         return b""
     try:
         return reply.model_dump_json(by_alias=True).encode()
-    except ValueError:  # half of a surrogate pair, in a text from somewhere
+    except ValueError:  # a text has half of a surrogate pair
         return as_json(reply.model_dump(mode="python", by_alias=True))
 
 
 def gzips(accept: str) -> bool:
-    """Return whether an `Accept-Encoding` header takes gzip (RFC 9110, 12.5.3)."""
+    """Return whether an `Accept-Encoding` header accepts gzip (RFC 9110, 12.5.3)."""
     accepted = {}
     for each in accept.lower().split(","):
         coding, _, weight = each.replace(" ", "").partition(";q=")
@@ -40,8 +40,8 @@ def gzips(accept: str) -> bool:
 
 
 def packed_tag(plain: str) -> str:
-    """Return the tag of a reply's gzip form: other bytes, so another strong tag (RFC 9110,
-    8.8.3.3)."""
+    """Return the tag of a reply's gzip form: its bytes differ, and so must its strong tag (RFC
+    9110, 8.8.3.3)."""
     return plain[:-1] + PACKED
 
 
@@ -51,10 +51,11 @@ def tag(body: bytes) -> str:
 
 
 def tags(header: str) -> frozenset[str]:
-    """Return the tags that a header names, those of gzip forms as of the plain ones; '*' stands for
-    any.
+    """Return the tags in a header; '*' stands for any tag. A tag of a gzip form is returned as that
+    of the plain form.
 
-    A weak one stays weak, so that it never fits (RFC 9110, 8.8.3: If-Match compares strongly).
+    A weak tag keeps its `W/`, so that it never matches (RFC 9110, 8.8.3: If-Match compares
+    strongly).
     """
     if header.strip() == "*":
         return frozenset("*")
@@ -64,7 +65,7 @@ def tags(header: str) -> frozenset[str]:
 
 
 def fits(header: str | None, body: bytes) -> bool:
-    """Return whether `If-None-Match` names that reply (a weak comparison, as the RFC wants it
-    there)."""
+    """Return whether the header `If-None-Match` has the tag of that reply. The comparison is weak,
+    as RFC 9110 requires for this header."""
     named = frozenset() if header is None else tags(header)
     return "*" in named or tag(body) in {each.removeprefix("W/") for each in named}

@@ -1,11 +1,11 @@
-"""A request to the web server: what it asks for, who sends it, where its body goes, and how an
-answer is sent.
+"""A request to the web server: its method and path, its sender, its body, and how its answer is
+sent.
 
-A request is all of these for every kind of body. What differs is its `Body`, chosen once when the
-headers are there (`web.server.body_of`): in memory (`MemoryBody`) or a file
-(`http.uploads.body`). What is refused on the way is answered when the request is all
-there, so that the client can hear why. Every answer of the API that is not a success is a problem
-document (RFC 9457).
+A request handles all of these in the same way for every kind of body. The kinds differ in their
+`Body`, which is chosen once when the headers have arrived (`web.server.body_of`): one in memory
+(`MemoryBody`) or a file (`http.uploads.body`). A refusal is answered when all of the request has
+arrived, so that the client can read the reason. Every answer of the API that is not a success is a
+problem document (RFC 9457).
 """
 
 from __future__ import annotations
@@ -33,19 +33,20 @@ from cod.web.http.port import WebPort
 from cod.web.http.representations import as_json, fits, gzips, packed_tag, tag
 from cod.web.http.sessions import check_host, same_origin
 
-PREFIX = "/api/v1"  # of the paths of the API
-WORTH_PACKING = 1400  # bytes: what fits into one packet comes no sooner for being smaller
-FASTEST = 1  # of zlib's levels: a large list is packed while others wait
+PREFIX = "/api/v1"  # the paths of the API begin with it
+WORTH_PACKING = 1400  # bytes: an answer that fits into one packet gains nothing by compression
+FASTEST = 1  # zlib's level: other requests wait while a large list is compressed
 BODY_LIMIT = 2**20  # bytes of a body in memory
 STRANGERS_LIMIT = 2**16  # bytes of a body from a client that has not signed in
 log = logging.getLogger("cod.api")
 
 
 class Body(ABC):
-    """Takes the body of a request as it arrives, and answers the request when all of it is there.
+    """The body of a request: takes the bytes as they arrive, and answers the request when all of it
+    has arrived.
 
-    swallows  bytes of a body that is refused which are read on, so that the client can hear why
-    quiet     a success is not worth a line in the log
+    swallows  bytes of a refused body that are still read, so that the client can read the reason
+    quiet     a success is not logged
     """
 
     swallows = 2**24
@@ -55,33 +56,34 @@ class Body(ABC):
         self.request = request
 
     def begin(self) -> None:  # noqa: B027 (nothing to do for many)
-        """Begin: the headers are there, and who asks is being found out."""
+        """Begin: the headers have arrived, and the sender is being looked up."""
 
     @abstractmethod
     def take(self, data: bytes) -> None:
-        """Take the next bytes, of a request that is not refused yet."""
+        """Take the next bytes of a request that is not refused yet."""
 
     @abstractmethod
     def drop(self) -> int:
-        """Forget, for a refused request, what was gathered in memory; return how much that was."""
+        """Forget the bytes of a refused request that are in memory; return their number."""
 
     @abstractmethod
     async def answer(self) -> None:
-        """Answer: all of the request is there, and it is known who asks."""
+        """Answer: all of the request has arrived, and its sender is known."""
 
     def leave(self) -> None:  # noqa: B027
         """Release the body's resources: the connection is gone, or the answer is sent."""
 
 
 class MemoryBody(Body):
-    """A body of at most `BODY_LIMIT` bytes, of strangers `STRANGERS_LIMIT`, kept in memory."""
+    """A body in memory, of at most `BODY_LIMIT` bytes, or `STRANGERS_LIMIT` from a client that has
+    not signed in."""
 
     def __init__(self, request: WebRequest) -> None:
         super().__init__(request)
         self.content = bytearray()
 
     def begin(self) -> None:
-        """Refuse what says that it is too long."""
+        """Refuse a body that is too long by its Content-Length."""
         if self.request.length is not None and self.request.length > BODY_LIMIT:
             self.request.refuse(_too_large())
 
@@ -98,7 +100,8 @@ class MemoryBody(Body):
         return count
 
     def check_sender(self) -> None:
-        """Refuse what came faster than was found out that a stranger sent it."""
+        """Refuse a body that is too long for a client that has not signed in. It may have arrived
+        before that was known."""
         if self.request.stranger and len(self.content) > STRANGERS_LIMIT:
             self.request.refuse(_too_large())
 
@@ -106,10 +109,10 @@ class MemoryBody(Body):
 class WebRequest(http.Request):
     """One request.
 
-    api_path  below the API's prefix, its segments unquoted; '': the path is none of the API's
-    who       who asks, as soon as that is known
-    stranger  why that is nobody, where no token and no session was shown
-    refusal   why it will not be answered
+    api_path  the path below the API's prefix, its segments unquoted; '': the path is not the API's
+    who       the user or program that sent the request, once known; None for strangers
+    stranger  the refusal of a sender without token and session, for paths that need a sign-in
+    refusal   the reason why the request will not be carried out
     """
 
     channel: Any
@@ -134,8 +137,8 @@ class WebRequest(http.Request):
     # ------------------------------------------------ the question
 
     def getHeader(self, key: Any) -> Any:
-        """Return a header as Twisted does, but take bytes that are not UTF-8 as text instead of
-        raising."""
+        """Return a header as Twisted does, but decode bytes that are not UTF-8 with replacements
+        instead of raising."""
         if isinstance(key, bytes):
             return super().getHeader(key)
         values = self.requestHeaders.getRawHeaders(key.encode("ascii"))
@@ -143,9 +146,8 @@ class WebRequest(http.Request):
 
     @property
     def address(self) -> str:
-        """Return the client's address. Where COD itself has no TLS, a proxy on this host says it;
-        others are not asked.
-        """
+        """Return the client's address. If COD itself has no TLS, the header of a proxy on this host
+        gives the address. Other peers' headers are ignored."""
         peer = str(self.channel.transport.getPeer().host)
         forwarded = (self.getHeader("x-forwarded-for") or "").rpartition(",")[2].strip()
         if self.port.proxied and forwarded:
@@ -155,21 +157,22 @@ class WebRequest(http.Request):
 
     @property
     def verb(self) -> str:
-        """Return the method that decides what is done: HEAD is a GET whose body is not sent."""
+        """Return the method that decides what is done. HEAD counts as a GET whose body is not
+        sent."""
         return "GET" if self.method == b"HEAD" else self.method.decode("latin-1")
 
     @property
     def is_page(self) -> bool:
-        """Return whether the path is a page's or an asset's, not the API's."""
+        """Return whether the path is that of a page or an asset, not the API's."""
         return not self.api_path and self.path not in (b"/metrics", b"/api", b"/api/")
 
     # ------------------------------------------------ arriving
 
     def gotLength(self, length: int | None) -> None:
-        """Find out what is asked and by whom, and decide where the body goes: the headers are
-        there."""
+        """Parse the request line, start to look up the sender, and choose the body. Twisted calls
+        this method when the headers have arrived."""
         self.length = length
-        # Twisted tells a request its first line when the body is there, too.
+        # Twisted gives a request its first line only when the body has arrived.
         self.method, self.uri = self.channel._command, self.channel._path
         self.path = self.uri.partition(b"?")[0]
         path = unquoted(self.path.decode("latin-1"))
@@ -190,7 +193,7 @@ class WebRequest(http.Request):
         self.body.begin()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Hand the next bytes to the body, or count them."""
+        """Hand the next bytes to the body, or discard them if the request is refused."""
         assert self.body is not None
         if self.refusal is None:
             self.body.take(data)
@@ -198,22 +201,23 @@ class WebRequest(http.Request):
             self.swallow(data)
 
     def swallow(self, data: bytes) -> None:
-        """Count what comes of a body that is refused; there is an end to that."""
+        """Discard and count bytes of a refused body, and close the connection if there are too
+        many."""
         assert self.body is not None
         self._swallowed += len(data)
         if self._swallowed > self.body.swallows:
             self.channel.loseConnection()
 
     def refuse(self, wrong: HttpProblem) -> None:
-        """Answer with `wrong` as soon as the whole body has come. Of several refusals the first is
-        sent."""
+        """Answer with `wrong` once the whole body has arrived. If there are several refusals, the
+        first is sent."""
         assert self.body is not None
         self.refusal = self.refusal or wrong
         self._swallowed += self.body.drop()
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Answer: all is there. Unlike Twisted's own, this method looks into no form: bodies are
-        JSON or files."""
+        """Answer: all of the request has arrived. Unlike Twisted's own, this method parses no form,
+        because bodies are JSON or files."""
         self.clientproto = version
         assert self.body is not None
         assert self.authentic is not None
@@ -239,7 +243,7 @@ class WebRequest(http.Request):
             self.who = await self.caller()
         except HttpProblem as wrong:
             if wrong.status == 401 and self.getHeader("authorization") is None:
-                self.stranger = wrong  # who may see the pages for signing in, and send their forms
+                self.stranger = wrong  # may see the pages for signing in, and send their forms
             else:
                 self.refuse(wrong)
         except Exception as error:
@@ -279,9 +283,9 @@ class WebRequest(http.Request):
         return who
 
     def permitted(self, open_to_strangers: bool = False) -> Who:
-        """Return the user or program that asks. Raises `HttpProblem` for what is refused already,
-        for strangers unless the route is open to them, and for a browser's cookie unless a page of
-        ours asks."""
+        """Return the user or program that sent the request. Raises `HttpProblem` if the request is
+        refused already, if the sender has not signed in and the route is not open to strangers, or
+        if a browser's session is used by a page that is not the site's."""
         is_open = open_to_strangers and self.getHeader("authorization") is None
         if wrong := self.refusal or (None if is_open else self.stranger):
             raise wrong
@@ -304,7 +308,7 @@ class WebRequest(http.Request):
     def send_tagged(
         self, body: bytes, kind: str = "application/json", secret: bool = False
     ) -> None:
-        """Answer a GET; with 304 where the client has that answer already."""
+        """Answer a GET, with 304 if the client has that answer already."""
         self.headers["ETag"] = tag(body)
         if fits(self.getHeader("if-none-match"), body):
             return self.send(304, b"")
@@ -313,9 +317,9 @@ class WebRequest(http.Request):
     def send_text(
         self, status: int, body: bytes, kind: str = "application/json", secret: bool = False
     ) -> None:
-        """Send text, by gzip where the client takes that. Not to a browser's session, nor with a
-        secret in it: who can make a browser ask, and sees the length of the answer, would learn
-        what is in it."""
+        """Send text, compressed by gzip if the client accepts that. Answers to a browser's session
+        and answers with a secret are not compressed: an attacker who can make a browser send
+        requests, and sees the length of the answers, could find out their content."""
         if len(body) >= WORTH_PACKING and not secret and self.session is None:
             self.headers["Vary"] = "Accept-Encoding"
             if gzips(self.getHeader("accept-encoding") or ""):
@@ -350,7 +354,7 @@ class WebRequest(http.Request):
         self.send(wrong.status, as_json(body), "application/problem+json", wrong.detail)
 
     def send(self, status: int, body: bytes, kind: str = "application/json", why: str = "") -> None:
-        """Send an answer, and write a line into the log. `why`: for the log."""
+        """Send an answer, and log it. `why` is the reason, for the log."""
         assert self.body is not None
         quiet = status < 400 and (self.method in (b"GET", b"HEAD") or self.body.quiet)
         log.log(
@@ -390,7 +394,7 @@ def unquoted(path: str) -> str:
 
 
 def phrase(status: int) -> str:
-    """Return a status's reason phrase. (Twisted's own list ends with RFC 2616: it has no 422.)"""
+    """Return a status's reason phrase. (Twisted's own list ends with RFC 2616, and lacks 422.)"""
     try:
         return HTTPStatus(status).phrase
     except ValueError:  # 460 is the tus protocol's
@@ -398,21 +402,21 @@ def phrase(status: int) -> str:
 
 
 def shown(path: bytes) -> str:
-    """Return a path for the log: one line, not for ever. The query string stays out."""
+    """Return a path for the log: on one line, shortened, and without its query string."""
     return ascii(path[:200].decode("latin-1"))[1:-1]
 
 
 def _by_itself(path: bytes, uri: bytes) -> bool:
-    """Return whether a page asks for that, whether or not anybody looks at it: events, its live
-    parts, what came on a console."""
+    """Return whether a page sends such requests by itself, whether or not anybody looks at it: for
+    events, its live parts, the output of a console."""
     query = uri.partition(b"?")[2]
     terminal = path.endswith(b"/console") and b"raw=" in query
     return path.endswith(b"/events") or b"part=" in query or terminal
 
 
 def _peer_name(channel: Any) -> str:
-    """Return the user at the other end of the UNIX socket, by number: the kernel says
-    (SO_PEERCRED)."""
+    """Return the name of the user at the other end of the UNIX socket, by the uid that the kernel
+    reports (SO_PEERCRED)."""
     peer = channel.transport.getHandle().getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     uid = struct.unpack("3i", peer)[1]
     return "root" if uid == 0 else f"uid{uid}"

@@ -1,9 +1,9 @@
-"""The visitor of a page, and the check that a request is meant for this server and comes from a
-page of it: cookies, tokens of forms, and the headers Host and Origin.
+"""A browser's session or visit, by its cookies; and the checks that a request is meant for this
+server and comes from one of its pages: tokens of forms, and the headers Host and Origin.
 
-A browser that is signed in has the cookie `__Host-cod`; one that is not gets `__Host-cod-visit`
+A browser that is signed in has the cookie `__Host-cod`. Any other browser gets `__Host-cod-visit`
 with the first form. A form's token is an HMAC of the cookie, masked with fresh random bytes on each
-page, so that it never looks the same in what is compressed and encrypted (BREACH).
+page, so that the token never looks the same in what is compressed and encrypted (BREACH).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ LONGEST_FLASH = 1000  # characters
 
 @dataclass(frozen=True, slots=True)
 class PortalSession:
-    """A browser's cookies and whom they stand for.
+    """A browser's cookies, and the session that they belong to.
 
-    session  the session that it is signed in with
+    session  the session that the browser is signed in with
     cookie   that session's secret; '': not signed in
-    token    the secret that its forms' tokens belong to: the session's or the visit's
-    fresh    the token is new: the browser has to be given it
+    token    the secret that the forms' tokens are made from: that of the session or of the visit
+    fresh    the token is new: the browser must be sent it
     flash    the message that the last page left for this one
     """
 
@@ -55,7 +55,7 @@ class PortalSession:
         return (mask + _xor(mask, _proof(self.token))).hex()
 
     def proves(self, shown: str) -> bool:
-        """Return whether that is one of this visit's tokens. In constant time."""
+        """Return whether `shown` is one of this visit's tokens. In constant time."""
         try:
             raw = bytes.fromhex(shown)
         except ValueError:
@@ -66,7 +66,7 @@ class PortalSession:
 
 
 def cookies(header: str | None) -> dict[str, str]:
-    """Return the cookies that a request carries; what cannot be read is none."""
+    """Return the cookies of a request; none if the header cannot be read."""
     try:
         return {name: morsel.value for name, morsel in SimpleCookie(header or "").items()}
     except CookieError:
@@ -74,7 +74,7 @@ def cookies(header: str | None) -> dict[str, str]:
 
 
 def visit(session: SignedIn | None, header: str | None) -> PortalSession:
-    """Return the visit that a request with that Cookie header belongs to."""
+    """Return the session or visit that a request with this Cookie header belongs to."""
     found = cookies(header)
     secret = found.get(SESSION, "") if session else ""
     token = secret or found.get(VISIT, "")
@@ -88,20 +88,21 @@ def visit(session: SignedIn | None, header: str | None) -> PortalSession:
 
 
 def cookie(name: str, value: str, age: int | None = None, *, strict: bool = True) -> str:
-    """Return a Set-Cookie header. `age` in seconds; None: as long as the browser runs; 0: away with
-    it. Not `strict`: it comes along with a link from another site."""
+    """Return a Set-Cookie header. `age` is in seconds; None: until the browser ends; 0: the cookie
+    is removed. A cookie that is not `strict` is also sent when a link of another site is followed.
+    """
     line = f"{name}={value}; Path=/; Secure; HttpOnly; SameSite={'Strict' if strict else 'Lax'}"
     return line if age is None else f"{line}; Max-Age={age}"
 
 
 def flash(text: str) -> str:
-    """Return a Set-Cookie header with a message for the next page; '' takes it away."""
+    """Return a Set-Cookie header with a message for the next page; '' removes the message."""
     return cookie(FLASH, quote(text[:LONGEST_FLASH], safe=""), 60 if text else 0)
 
 
 def same_origin(header: Callable[[str], str | None]) -> bool:
-    """Return whether a browser says that the request comes from a page of this site (or nothing at
-    all about that)."""
+    """Return whether the request comes from a page of this site by its headers, or has no headers
+    that tell."""
     origin = header("origin")
     if origin is not None:
         return bool(origin.rpartition("://")[2] == header("host"))
@@ -109,11 +110,11 @@ def same_origin(header: Callable[[str], str | None]) -> bool:
 
 
 def check_host(host: str | None, names: frozenset[str]) -> None:
-    """Raise `HttpProblem` (421) unless the Host header names this server: one of its names,
-    localhost or an address.
+    """Raise `HttpProblem` (421) unless the Host header names this server: by one of its names, as
+    localhost or by an address.
 
-    A page of somebody else's whose name is made to lead here by DNS could else read ours as if they
-    were its own.
+    Without this check a foreign page whose name was made to lead to this server by DNS could read
+    this server's pages as its own (DNS rebinding).
     """
     name = (host or "").lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]

@@ -1,4 +1,4 @@
-"""Bodies that go to disk as they come."""
+"""Request bodies that go to disk as they arrive."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from cod.web.http.uploads.piece import Connection, Piece
 
 
 class FileBody(Body):
-    """A body with a file, or a piece of one, that goes to disk as it comes.
+    """A body with a file, or a piece of one, that goes to disk as it arrives.
 
-    piece   where it goes, once it is known that who asks may send it
-    upload  which it belongs to
+    piece   the piece that the bytes go into; None until the sender is known to be allowed to send
+            it
+    upload  the upload that the piece belongs to
     """
 
     swallows = 2**26
@@ -29,9 +30,8 @@ class FileBody(Body):
         self._early: list[bytes] = []
 
     def open(self) -> None:
-        """Take nothing more from the connection until there is a piece, or a refusal; not before it
-        is known who asks.
-        """
+        """Pause reading from the connection until there is a piece, or a refusal. The piece is
+        begun once the sender is known."""
         assert self.request.authentic is not None
         self.request.channel.pauseProducing()
         self.request.authentic.addCallback(lambda _none: ensureDeferred(self._open()))
@@ -52,10 +52,11 @@ class FileBody(Body):
 
     @abstractmethod
     async def begun(self) -> Piece:
-        """Begin the piece. Raises what is in the way."""
+        """Begin the piece, and return it. Raises what prevents that."""
 
     def put(self, data: bytes) -> None:
-        """Put the file's next bytes into the upload."""
+        """Write the file's next bytes into the piece. Keep them in memory while there is no piece,
+        and discard them after an error."""
         if self.piece is None:
             self._early.append(data)
         elif self.piece.error is None:
@@ -64,12 +65,12 @@ class FileBody(Body):
             self.request.swallow(data)
 
     def drop(self) -> int:
-        """Forget the bytes that came before there was an upload for them; return their number."""
+        """Forget the bytes that arrived before there was a piece; return their number."""
         early, self._early = self._early, []
         return sum(map(len, early))
 
     def leave(self) -> None:
-        """Free the upload's file for others, whatever became of the request."""
+        """Free the upload's file for other requests, whatever became of this one."""
         if self.piece is not None:
             ensureDeferred(self.piece.leave())
 

@@ -1,9 +1,9 @@
-"""Takes the bytes of uploads to disk: what requests bring, `images.incoming` writes and
-`flows.images.uploads` puts down.
+"""Takes the bytes of uploads to disk. Requests bring the bytes, `images.incoming` writes them, and
+`flows.images.uploads` records how many there are.
 
-An upload's file has one writer at a time, whichever process it is in. Whoever comes second is told
-to wait, unless the first has been silent for a while: a connection that broke at the client's end
-may be open here for long, and its client is the one who comes back.
+An upload's file has one writer at a time, whichever process it is in. A second writer is told to
+wait, unless the first has been silent for a while. A connection that broke at the client's end may
+stay open here for long, and the second writer is then the same client, which has come back.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 THREADS = 4
-SILENT = 5.0  # seconds without a byte after which somebody else may go on with an upload
+SILENT = 5.0  # seconds without a byte after which another connection may continue an upload
 
 log = logging.getLogger("cod.uploads")
 
@@ -47,7 +47,7 @@ class Full(Exception):
 
 
 class _Thread(Thread):
-    """One that does not keep a process from ending."""
+    """A thread that does not keep the process from ending."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs, daemon=True)
@@ -60,7 +60,7 @@ class _Threads(ThreadPool):
 class Intake:
     """The uploads of one process.
 
-    folder  of incoming files: each has its upload's id for a name
+    folder  the folder of incoming files; each has its upload's id as its name
     wake    carries out the effects of a flow
     """
 
@@ -75,7 +75,7 @@ class Intake:
     ) -> None:
         self.reactor, self.pool, self.site, self.clock = reactor, pool, site, clock
         self._folder, self._wake, self._boot = folder, wake, boot_id()
-        # of our own: a slow disk shall hold up nobody else
+        # threads of our own, so that a slow disk delays no other work
         self._threads = _Threads(0, THREADS, "uploads")
         self._pieces: dict[str, Piece] = {}
         self._sums: dict[str, Sum] = {}
@@ -86,11 +86,11 @@ class Intake:
         self._threads.start()
 
     def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """Do what blocks."""
+        """Run `work`, which blocks, in one of the threads for uploads."""
         return deferToThreadPool(self.reactor, self._threads, work, *args, **kwargs)
 
     def check_room(self, size: int) -> None:
-        """Raise Full unless the disk has room for `size` bytes more now."""
+        """Raise Full unless the disk has room for `size` more bytes now."""
         folder = self._folder if self._folder.exists() else self._folder.parent
         if shutil.disk_usage(folder).free < size:
             raise Full
@@ -100,8 +100,8 @@ class Intake:
     async def begin(
         self, upload: Upload, checksum: tuple[str, bytes] | None, connection: Connection
     ) -> Piece:
-        """Hold the file, and be ready for what comes over `connection` from the piece's
-        `upload.offset` on. Raises Locked, `Refused`."""
+        """Open the upload's file, and return a piece that takes bytes from `connection`, from the
+        piece's `upload.offset` on. Raises Locked, `Refused`."""
         if (other := self._pieces.get(upload.id)) is not None:
             if other.silent() < SILENT:
                 raise Locked
@@ -129,21 +129,22 @@ class Intake:
             await self.in_thread(file.start, row.offset)
         except BaseException as error:
             if isinstance(error, Refused) and not file.length:
-                # made anew by us: the upload is over (not empty, it may be an image's)
+                # opening has made the empty file anew: the upload is over. A file that is not
+                # empty may be an image's.
                 path.unlink(missing_ok=True)
             file.close()
             raise
         return file, row
 
     def let_go(self, upload: Upload, file: Incoming) -> None:
-        """The writer of `file` is done with it for now."""
+        """Close the file, and keep its checksum: the writer is done with it for now."""
         self._sums[upload.id] = file.sum
         self._pieces.pop(upload.id, None)
         file.close()
 
     async def grown(self, upload: Upload, file: Incoming) -> Upload:
         """Flush the written bytes to disk, then store how far the upload has come. Raises `Refused`
-        where the upload was given up."""
+        if the upload was given up."""
         end = file.end
         await self.in_thread(file.flush)
         return await self.pool.run(
@@ -155,9 +156,9 @@ class Intake:
         )
 
     async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
-        """Return format and size of the image, as the file's first bytes show them. For a file that
-        is not taken in, give the upload up, so that the rest is not sent in vain, and raise
-        `Refused`."""
+        """Return format and size of the image, by the file's first bytes. If the file is not
+        acceptable, give the upload up, so that the rest is not sent in vain, and raise `Refused`.
+        """
         if upload.plain:
             return "plain", upload.size
         try:
@@ -169,8 +170,8 @@ class Intake:
             raise
 
     async def complete(self, upload: Upload, file: Incoming, who: Who | None = None) -> Image:
-        """Make a complete upload an image. Raises `Refused`; if it is the wrong file the upload is
-        given up."""
+        """Make a complete upload an image. Raises `Refused`; if the file is the wrong one, the
+        upload is given up."""
         while not await self.in_thread(file.sum_up):
             pass
         form, size = await self.check_format(upload, file)
@@ -206,8 +207,8 @@ class Intake:
     # ------------------------------------------------------------ looking, giving up
 
     async def look(self, upload: Upload) -> Upload:
-        """Return the upload as it is. If a process died over it, the row is mended from the file
-        first; and where nothing but the last step is missing, that is done."""
+        """Return the upload as it is now. If a process died while writing it, the row is corrected
+        from the file first. If all bytes are there, the upload is made an image."""
         length = self._length(upload)
         if upload.id in self._pieces or (length == upload.offset and length < upload.size):
             return upload
@@ -223,31 +224,31 @@ class Intake:
         return row
 
     def _length(self, upload: Upload) -> int:
-        """Return the bytes of its file on this host."""
+        """Return the number of bytes of the upload's file on this host."""
         try:
             return (self._folder / upload.id).stat().st_size
         except FileNotFoundError:
             return 0
 
     async def drop(self, upload: Upload) -> None:
-        """Give an upload up, row and file."""
+        """Delete the upload's row and file."""
         await self.pool.run(uploads.drop, upload_id=upload.id)
         await self.forget(upload)
 
     async def cancel(self, upload: Upload) -> None:
-        """Cancel an upload whose row is gone: its sender is cut off, the file goes."""
+        """Cancel an upload whose row is gone: break off its sender, and remove its file."""
         if (piece := self._pieces.get(upload.id)) is not None:
             await piece.break_off()
         await self.forget(upload)
 
     async def forget(self, upload: Upload) -> None:
-        """The row is gone: remove the file."""
+        """Remove the file of an upload whose row is gone."""
         self._sums.pop(upload.id, None)
         await self.in_thread((self._folder / upload.id).unlink, missing_ok=True)
 
     async def sweep(self) -> None:
-        """Give up what nothing more came of; finish what is all there; remove files that nobody
-        needs."""
+        """Give up uploads that have expired, finish those whose bytes are all there, and remove
+        files without an upload."""
         try:
             for upload in await self.pool.run(uploads.sweep, now=self.clock()):
                 log.info("the upload of %s is given up: nothing more came of it", upload.name)
@@ -273,7 +274,7 @@ class Intake:
             log.error("uploads: %s", error, exc_info=None if self.pool.is_away(error) else error)
 
     async def stop(self) -> None:
-        """Stop all uploads that are under way."""
+        """Break off all uploads that are under way."""
         for piece in list(self._pieces.values()):
             await piece.break_off()
         if self._threads.started:
@@ -281,7 +282,7 @@ class Intake:
 
 
 def _arrival(upload: Upload) -> Change:
-    """Return the audit's row of an image that came in."""
+    """Return the description of an image's arrival for the audit."""
     return Change(
         "image upload",
         upload.name,

@@ -1,8 +1,8 @@
 """One piece of an upload on its way from a connection to the disk, with backpressure.
 
-Bytes gather while a thread writes those that came before. When more than a little has gathered the
-connection is held, and the sender's own network does the rest: memory stays the same, however fast
-one is and slow the other.
+Bytes gather while a thread writes those that came before. When more than `GATHER` bytes have
+gathered, reading from the connection pauses, and TCP slows down the sender. So memory use stays the
+same, however fast the sender and however slow the disk.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from cod.images.incoming import HEAD, Incoming
 from cod.model import Image, Refused, Upload, Who
 
-GATHER = 1 << 20  # bytes that are written in one go, and as many may gather meanwhile
-PUT_DOWN = 1 << 28  # bytes after which what is there is flushed and put down in between
-AT_LEAST = 60.0  # seconds after which that is done where little comes
+GATHER = 1 << 20  # bytes that are written at once; as many may gather meanwhile
+PUT_DOWN = 1 << 28  # bytes after which written bytes are flushed and recorded, within a piece
+AT_LEAST = 60.0  # seconds after which that is done if bytes arrive slowly
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,24 +28,24 @@ log = logging.getLogger("cod.uploads")
 
 
 class WrongChecksum(Exception):
-    """The piece is not what its checksum says."""
+    """The digest of the piece differs from its checksum."""
 
 
 class TooLong(Exception):
-    """More came than the upload was to have."""
+    """More bytes came than the upload was to have."""
 
 
 class Connection:
-    """A piece's hold on the connection that it comes from."""
+    """The connection that a piece comes from, as far as the piece controls it."""
 
     def hold(self) -> None:
-        """Stop taking bytes from the sender for now."""
+        """Pause reading from the sender."""
 
     def flow(self) -> None:
-        """Take bytes from the sender again."""
+        """Resume reading from the sender."""
 
     def cut(self) -> None:
-        """Break the sender's request off."""
+        """Break off the sender's request."""
 
 
 class Storage(Protocol):
@@ -54,27 +54,27 @@ class Storage(Protocol):
     reactor: Any
 
     def in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """Do what blocks."""
+        """Run `work`, which blocks, in a thread."""
 
     async def check_format(self, upload: Upload, file: Incoming) -> tuple[str, int]:
-        """Return format and size of what the file begins with. Raises `Refused`."""
+        """Return format and size of the image, by the file's first bytes. Raises `Refused`."""
 
     async def grown(self, upload: Upload, file: Incoming) -> Upload:
-        """Have on disk what is written, and record how much that is."""
+        """Flush written bytes to disk, and record how many there are."""
 
     async def complete(self, upload: Upload, file: Incoming, who: Who | None = None) -> Image:
-        """End the upload: all of it is there."""
+        """Finish the upload, whose bytes are all there: make it an image."""
 
     def let_go(self, upload: Upload, file: Incoming) -> None:
-        """Close the file; another connection may go on with it."""
+        """Close the file; another connection may continue with it."""
 
 
 class Piece:
     """The bytes of one request, for the upload's file from `upload.offset` on.
 
-    checksum  (algorithm, digest) of the piece, if it has one: then it counts as a whole or not at
-              all
-    error     what went wrong on the way: more bytes are not taken, `finish` will raise it
+    checksum  (algorithm, digest) of the piece, if the client sent it: such a piece is kept as a
+              whole or not at all
+    error     the first failure: no more bytes are taken, and `finish` will raise it
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class Piece:
         self._gathered: list[bytes] = []
         self._count = self._received = 0
         self._over = self._held = self._closed = self._finishing = False
-        self._unknown = upload.offset < HEAD  # what kind of file it is
+        self._unknown = upload.offset < HEAD  # the file's format is not known yet
         self._fed = self._noted = intake.reactor.seconds()
         self._more: Deferred[None] | None = None
         self._watchers: list[Deferred[None]] = []
         self._writing = ensureDeferred(self._write())
 
     def silent(self) -> float:
-        """Return seconds since something came; none once all is there."""
+        """Return seconds since bytes last arrived; 0 once all of them have."""
         return 0.0 if self._finishing else float(self._intake.reactor.seconds() - self._fed)
 
     def feed(self, data: bytes) -> None:
-        """Bytes have come."""
+        """Take bytes that have arrived."""
         self._fed = self._intake.reactor.seconds()
         self._received += len(data)
         if self._start + self._received > self.upload.size:
@@ -130,7 +130,7 @@ class Piece:
                 gathered, self._gathered, self._count = self._gathered, [], 0
                 self._release()
                 await self._intake.in_thread(self._put, gathered)
-                if self._unknown and self._file.end >= HEAD:  # it shows what kind of file it is
+                if self._unknown and self._file.end >= HEAD:  # the file's head shows its format
                     self._unknown = False
                     await self._intake.check_format(self.upload, self._file)
                 late = self._intake.reactor.seconds() - self._noted >= AT_LEAST
@@ -141,7 +141,8 @@ class Piece:
         self._release()
 
     async def _anything(self) -> bool:
-        """Wait until there is enough to write, or the rest; is there?"""
+        """Wait until there are enough bytes to write, or the last ones; return whether there are
+        any."""
         while self._count < GATHER and not self._over:
             self._more = Deferred()
             await self._more
@@ -171,9 +172,9 @@ class Piece:
     # ------------------------------------------------------------ the end
 
     async def finish(self, who: Who) -> tuple[Upload, Image | None]:
-        """Finish the piece, which is on disk when this returns; return the upload, and the image
-        that it has become if that was the last piece. Raises WrongChecksum, TooLong, `Refused`,
-        OSError."""
+        """Finish the piece, which is on disk when this returns. Return the upload, and after the
+        last piece the image that it has become. Raises WrongChecksum, TooLong, `Refused`, OSError.
+        """
         self._finishing = True
         try:
             await self._written()
@@ -217,13 +218,14 @@ class Piece:
             await freed
 
     async def _written(self) -> None:
-        """Write the rest: nothing more comes."""
+        """Write the rest of the bytes: no more will arrive."""
         self._over = True
         self._go_on()
         await self._writing
 
     async def _keep(self) -> None:
-        """Flush the bytes that can be kept to disk."""
+        """Flush the bytes to disk. If a piece with a checksum has failed, take its bytes back
+        instead."""
         if self._checksum and self.error is not None:
             await self._intake.in_thread(self._file.back, self._start, self._sum)
         elif not isinstance(self.error, Refused):

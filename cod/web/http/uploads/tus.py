@@ -1,8 +1,8 @@
-"""Uploads over HTTP: the API's upload routes as clients of the tus protocol (and plain ones) use
+"""Uploads over HTTP: the API's upload routes as clients of the tus protocol, and plain clients, use
 them. See `wire.tus`.
 
-The bytes of a piece are not part of the question: the route's flow runs, under the route's rights,
-when the headers are there, and the body goes to `web.http.uploads.intake` as it comes.
+The bytes of a piece are not part of the checked request. The route's flow runs, under the route's
+rights, when the headers have arrived; the body goes to `web.http.uploads.intake` as it arrives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 
 def verb(method: bytes, header: Header) -> bytes:
-    """Return the method that is meant: clients that cannot send PATCH say it in a header."""
+    """Return the method that the client means: clients that cannot send PATCH name it in a header
+    of a POST."""
     override = (header("x-http-method-override") or "").upper()
     return (
         override.encode()
@@ -40,12 +41,12 @@ def is_here(path: str) -> bool:
 
 
 def location(upload_id: str) -> str:
-    """Return where an upload is."""
+    """Return the path of an upload."""
     return f"{PREFIX}{PATH}/{upload_id}"
 
 
 def options(limit: int) -> dict[str, str]:
-    """Return the headers that say what this server can."""
+    """Return the headers that say what this server supports."""
     return SPOKEN | {
         "Tus-Extension": tus.EXTENSIONS,
         "Tus-Max-Size": str(limit),
@@ -54,8 +55,8 @@ def options(limit: int) -> dict[str, str]:
 
 
 def check_version(header: Header) -> None:
-    """Raise `HttpProblem` (412) for another version of the protocol; who names none speaks plain
-    HTTP."""
+    """Raise `HttpProblem` (412) for another version of the protocol. A request that names no
+    version is plain HTTP, and accepted."""
     if (header("tus-resumable") or tus.VERSION) != tus.VERSION:
         raise HttpProblem(
             412, "tus_version", f"version {tus.VERSION} of the tus protocol is spoken here"
@@ -63,8 +64,8 @@ def check_version(header: Header) -> None:
 
 
 def creation(header: Header) -> dict[str, Any] | None:
-    """Return the body of a creation, if it is made by headers as the protocol has it. Raises
-    `HttpProblem`."""
+    """Return the body of a creation, if the request makes it by the protocol's headers; None
+    without them. Raises `HttpProblem`."""
     length, metadata = (header(name) for name in CREATION)
     if length is None and metadata is None:
         return None
@@ -85,7 +86,8 @@ def creation(header: Header) -> dict[str, Any] | None:
 
 
 def check_size(size: int, limit: int, check_room: Callable[[int], None]) -> None:
-    """Raise `HttpProblem` (413, 507) for a file that there is no room for, for any sender."""
+    """Raise `HttpProblem` (413, 507) for a file that is too large for any sender, or for the
+    disk."""
     if size > limit:
         raise HttpProblem(413, "too_large", f"an upload may have at most {limit} bytes", "size")
     try:
@@ -97,7 +99,7 @@ def check_size(size: int, limit: int, check_room: Callable[[int], None]) -> None
 
 
 def offset(header: Header) -> int:
-    """Return where the client thinks that the upload ends. Raises `HttpProblem` (400)."""
+    """Return the offset at which the client begins the piece. Raises `HttpProblem` (400)."""
     text = header("upload-offset")
     if text is None:
         raise HttpProblem(400, "bad_header", "Upload-Offset is missing")
@@ -112,8 +114,8 @@ def checksum(header: Header) -> tuple[str, bytes] | None:
 
 
 def check_offset(upload: Upload, given: int, length: int | None) -> None:
-    """Raise `HttpProblem` unless a piece of `length` bytes (None: not said) at `given` is what
-    comes next."""
+    """Raise `HttpProblem` unless a piece of `length` bytes (None: unknown) at `given` continues the
+    upload and fits into it."""
     if given != upload.offset:
         raise HttpProblem(
             409,
@@ -126,14 +128,15 @@ def check_offset(upload: Upload, given: int, length: int | None) -> None:
 
 
 def too_long(upload: Upload) -> HttpProblem:
-    """Return the HTTP problem of a piece that goes beyond the upload's declared size."""
+    """Return the problem of a piece that goes beyond the upload's declared size."""
     return HttpProblem(
         413, "too_large", f"the upload was to have {upload.size} bytes, and this piece goes beyond"
     )
 
 
 def upload_headers(upload: Upload, image: Image | None = None) -> dict[str, str]:
-    """Return the headers of an answer about an upload; with the image, if it has become one."""
+    """Return the headers of an answer about an upload. If the upload has become an image, they are
+    about `image`."""
     headers = {"Upload-Offset": str(upload.offset), "Upload-Length": str(upload.size)}
     if image is None:
         return headers | {
@@ -144,7 +147,7 @@ def upload_headers(upload: Upload, image: Image | None = None) -> dict[str, str]
 
 
 def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
-    """Return the problem that the client is told for an exception about a piece."""
+    """Return the problem document that the client is sent for an exception about a piece."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, Locked):
