@@ -1,4 +1,4 @@
-"""The portal's requests and answers, free of sockets; and the headers that all pages have."""
+"""The portal's requests and answers, without sockets; and the headers of all pages."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SECURITY = {
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A request for a page. `path` begins with '/', its segments are unquoted; `query` is as it was
-    sent."""
+    """A request for a page. `path` begins with '/', and its segments are unquoted. `query` is
+    unchanged."""
 
     method: str
     path: str
@@ -40,8 +40,8 @@ class PageRequest:
 
 @dataclass(slots=True)
 class Answer:
-    """A response to the browser. `cookies` are Set-Cookie headers. `secret`: it shows one, and is
-    not compressed."""
+    """A response to the browser. `cookies` are Set-Cookie headers. A response that is `secret`
+    shows a secret, and is not compressed."""
 
     status: int
     body: bytes = b""

@@ -27,7 +27,8 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file as it is served. `packed`: by gzip, or b'' where that does not help."""
+    """A file in the form in which it is served. `packed` is its gzip form, or b'' if that is not
+    smaller."""
 
     name: str
     kind: str
@@ -37,7 +38,7 @@ class Asset:
 
 
 class Assets:
-    """The assets in `folders`. `paths`: where each file is served, by its name: `style.css` at
+    """The assets in `folders`. `paths` has the path of each file by its name: `style.css` is at
     `/assets/style.0123456789abcdef.css`."""
 
     def __init__(self, *folders: Path) -> None:
@@ -50,12 +51,12 @@ class Assets:
         }
 
     def get(self, name: str) -> Asset | None:
-        """Return the file that is served under that name."""
+        """Return the file that is served under that name; None if there is none."""
         return self._served.get(name)
 
 
 def read(path: Path) -> Asset:
-    """Return a file of one of the KINDS. Raises OSError."""
+    """Return a file, which has one of the suffixes in `KINDS`. Raises OSError."""
     content = path.read_bytes()
     tag = hashlib.sha256(content).hexdigest()[:16]
     return Asset(
@@ -70,7 +71,7 @@ def _packed(content: bytes) -> bytes:
 
 
 def answer(asked: PageRequest, found: Asset, headers: Mapping[str, str]) -> Answer:
-    """Return the file, or that the browser's copy is still good."""
+    """Return the file, or 304 if the browser's copy is current."""
     headers = {"ETag": f'"{found.tag}"', "Vary": "Accept-Encoding", **headers}
     if asked.header("if-none-match") == headers["ETag"]:
         return Answer(304, headers=headers)

@@ -1,6 +1,6 @@
-"""Requirements on nodes, in a form: a choice for each attribute that sets the site's types apart,
-and a field for requirements as XML (schema/requires.rng). Together they become one document; errors
-in the XML are told with the lines as they were typed."""
+"""Requirements on nodes, in a form: a choice for each attribute in which the site's types differ,
+and a field for requirements as XML (schema/requires.rng). Both together become one document. Faults
+in the XML are reported with the lines as they were typed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cod.web.portal.forms import Fields
 
 @dataclass(frozen=True, slots=True)
 class AttributeChoice:
-    """An attribute that can be chosen by. `options`: (value, text), the least first."""
+    """An attribute, with the values that a person can choose. `options` are (value, text), the
+    least first."""
 
     name: str
     title: str
@@ -25,7 +26,9 @@ class AttributeChoice:
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
-    """path     of the attribute in a type's facts, of like parts without their number
+    """An attribute of node types.
+
+    path      its path in a type's facts, without the number that tells apart like parts
     operator  'min' or 'equal'
     """
 
@@ -43,13 +46,13 @@ _ATTRIBUTES = (
     _Attribute("nic", "Network", "nic/speed", "min"),
     _Attribute("disk", "A disk of", "disk/size", "min"),
     _Attribute("gpus", "GPUs", "gpu/count", "min"),
-)  # those of the CPU together: they become one element
+)  # the CPU's attributes are adjacent, because they become one element
 NAMES = (*(each.name for each in _ATTRIBUTES), "xml")
 _HEAD = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?<requires\s*(/?)>")
 
 
 def choices(types: Iterable[TypeView]) -> list[AttributeChoice]:
-    """Return what can be chosen by, from what the nodes of these types have."""
+    """Return the attributes to choose by, with the values that nodes of these types have."""
     views = list(types)
     found = []
     for each in _ATTRIBUTES:
@@ -59,7 +62,7 @@ def choices(types: Iterable[TypeView]) -> list[AttributeChoice]:
 
 
 def of_type(types: Iterable[TypeView], name: str) -> dict[str, str]:
-    """Return the choices, by name, that nodes of the type of that name meet."""
+    """Return the choices, by attribute, that nodes of the type called `name` meet."""
     views = [view for view in types if view.type.name == name]
     return {
         each.name: max(values, key=_number)
@@ -70,8 +73,8 @@ def of_type(types: Iterable[TypeView], name: str) -> dict[str, str]:
 
 def _values(attribute: _Attribute, types: Iterable[TypeView]) -> set[str]:
     """Return the values that nodes of these types have of an attribute. Memory of whole GiB is in
-    GiB, as a request shows it later. A fact of one of several like parts has the part's number
-    ('nic 2/speed'), which the attribute's path has not."""
+    GiB, as a request shows it later. If a type has several like parts, the facts have the part's
+    number ('nic 2/speed'), which the attribute's path lacks."""
     return {
         spoken(path, value)
         if path == "memory/mib" and _number(value) % SIZES["GiB"] == 0
@@ -93,7 +96,7 @@ def _options(attribute: _Attribute, values: Iterable[str]) -> Iterable[tuple[str
 
 
 def _number(value: str) -> float:
-    """Return the number of '3000 MHz', the bytes of '4096 MiB' and '3.84 TB'."""
+    """Return the number in '3000 MHz', or the bytes of '4096 MiB' and '3.84 TB'."""
     number, _, unit = value.partition(" ")
     try:
         return float(number) * SIZES.get(unit, 1)
@@ -102,7 +105,7 @@ def _number(value: str) -> float:
 
 
 def spoken(path: str, value: str) -> str:
-    """Return a fact of a type as people say it: '131072 MiB' of 'memory/mib' is '128 GiB'."""
+    """Return a fact of a type in common units: '131072 MiB' of 'memory/mib' is '128 GiB'."""
     number = _number(value)
     if path == "memory/mib":
         return f"{number / SIZES['GiB']:g} GiB"
@@ -112,8 +115,8 @@ def spoken(path: str, value: str) -> str:
 
 
 def document(fields: Fields, prefix: str = "") -> str:
-    """Return the requirements that were chosen and typed, as one document; '' for none. `prefix` of
-    the fields' names."""
+    """Return the requirements that were chosen and typed, as one document; '' for none. The fields'
+    names begin with `prefix`."""
     picked = ""
     for each in _ATTRIBUTES:
         if value := fields.one(prefix + each.name).strip():
@@ -126,8 +129,8 @@ def document(fields: Fields, prefix: str = "") -> str:
 
 
 def _joined(picked: str, typed: str) -> str:
-    """Join the choices into the typed document's first line, so that its lines stay where they
-    are."""
+    """Insert the choices into the first line of the typed document, so that its lines keep their
+    numbers."""
     if not typed.strip():
         return f"<requires>{picked}</requires>"
     head = _HEAD.match(typed)
@@ -139,6 +142,6 @@ def _joined(picked: str, typed: str) -> str:
 
 
 def without(fields: Fields, prefixes: Sequence[str] = ("",)) -> Fields:
-    """Return the other fields of the form."""
+    """Return the fields of the form that are not for requirements."""
     own = {prefix + name for prefix in prefixes for name in NAMES}
     return Fields({name: texts for name, texts in fields.values.items() if name not in own})

@@ -14,10 +14,15 @@ from cod.model import SITE, Template, owner_of
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A template in short. `images`: the full names of those added that it writes or boots; `mode`:
-    'disk' or 'diskless'; `requires`: what it wants of nodes, XML or ''. `seeded`: its nodes are
-    told their name and the group's keys (cloud-init); `own_keys`: its user data lets in others;
-    `root_closed`: its user data keeps root out, so that people log in by accounts of their own."""
+    """A summary of a template.
+
+    images       the full names of the images that it writes or boots, as far as they are known
+    mode         'disk' or 'diskless'
+    requires     its requirements on nodes, as XML; '' for none
+    seeded       its nodes get their name and the group's keys (cloud-init)
+    own_keys     its user data has SSH keys of its own
+    root_closed  its user data disables root's login, so that people log in by accounts of their own
+    """
 
     template: Template
     about: str
@@ -30,8 +35,8 @@ class Described:
 
 
 def described(template: Template, images: Mapping[str, str] = MappingProxyType({})) -> Described:
-    """Return a template in short. `images`: full names by what the document calls them, as far as
-    they are known."""
+    """Return the summary of a template. `images` has the full names of known images by the names
+    that the document uses."""
     root = ElementTree.fromstring(template.document)
     boot, requires, seed = root.find("boot"), root.find("requires"), root.find("personalise")
     own = "" if seed is None else seed.findtext("user-data", "")
@@ -52,14 +57,14 @@ def described(template: Template, images: Mapping[str, str] = MappingProxyType({
 
 
 def form_names(names: Iterable[str]) -> dict[str, str]:
-    """Return how a form says each of these full names of images or templates, so that a group's own
-    of the same name is not meant in place of the site's: 'site/debian' where 'physics/debian' is in
-    sight, too."""
+    """Return the names that a form uses for these full names of images or templates. If a group has
+    one of the same name as the site's, the site's is 'site/debian', so that the group's own
+    'physics/debian' is not meant."""
     every = list(names)
     taken = {name.rpartition("/")[2] for name in every if owner_of(name)}
     return {name: f"{SITE}/{name}" if name in taken else name for name in every}
 
 
-# cloud-init's words for keys
+# cloud-init's names for SSH keys
 _KEYS = ("ssh_authorized_keys", "ssh_import_id", "ssh-authorized-keys")
 _ROOT_CLOSED = re.compile(r"^\s*disable_root:\s*true\s*$", re.MULTILINE)

@@ -1,7 +1,6 @@
-"""An image sent by a form of the portal, without scripts: an upload as any other, made by the same
-route under the same rights, whose one piece is the file in the form. What came of it when the
-connection breaks stays, for whoever goes on.
-"""
+"""An image sent by a form of the portal, without scripts. The form makes an upload by the same
+route and under the same rights as any other, and the file in the form is its only piece. If the
+connection breaks, the bytes that have arrived stay, and the upload can be continued."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ log = logging.getLogger("cod.uploads")
 
 
 class FormBody(FileBody):
-    """A form with a file, for the portal."""
+    """The body of a form with a file, for the portal."""
 
     def __init__(self, request: WebRequest, portal: Portal) -> None:
         super().__init__(request)
@@ -45,7 +44,7 @@ class FormBody(FileBody):
         self._begun = False
 
     def begin(self) -> None:
-        """Read the form's boundary: who asks is found out before any of the form is looked at."""
+        """Read the form's boundary. The fields are read only when the sender is known."""
         request = self.request
         if request.refusal is None:
             try:
@@ -56,7 +55,7 @@ class FormBody(FileBody):
                 request.refuse(_bad(error))
 
     def take(self, data: bytes) -> None:
-        """Read the fields, and put into the upload what is the file's."""
+        """Read the fields, and write the bytes of the file into the upload."""
         assert self._form is not None
         try:
             self.put(self._form.feed(data))
@@ -68,7 +67,7 @@ class FormBody(FileBody):
         return None
 
     async def begun(self) -> Piece:
-        """Create the upload: all but the file is there."""
+        """Create the upload, and return its piece: all fields before the file have arrived."""
         assert self._form is not None
         assert _ROUTE is not None
         assert _ROUTE.body is not None
@@ -92,7 +91,8 @@ class FormBody(FileBody):
         return await context.intake.begin(made, None, Flow(request))
 
     def _sender(self) -> Who:
-        """Return the user who sends the form, from a page of ours. Raises `HttpProblem` (403)."""
+        """Return the user who sends the form from a page of this site. Raises `HttpProblem`
+        (403)."""
         request = self.request
         check_host(request.getHeader("host"), self._context.names)
         assert self._form is not None
@@ -107,7 +107,7 @@ class FormBody(FileBody):
         return visit.who
 
     async def answer(self) -> None:
-        """Send the browser on to the image, or show the form again with what is wrong."""
+        """Send the browser to the image's page, or show the form again with its faults."""
         send_page(self.request, await self._answered(page_request(self.request, b"")))
 
     async def _answered(self, asked: PageRequest) -> Answer:
@@ -144,7 +144,7 @@ class FormBody(FileBody):
         return await self._portal.page_with(asked, PAGE, form, wrong.status)
 
     def leave(self) -> None:
-        """Free the upload's file for others; give up what was refused for good."""
+        """Free the upload's file for others; delete an upload that was refused for good."""
         if (
             self.piece is not None
             and self.request.refusal is not None
@@ -155,8 +155,8 @@ class FormBody(FileBody):
             super().leave()
 
     async def _give_up(self) -> None:
-        """Drop a refused upload: it must not become an image later, nor be in the way of another
-        try."""
+        """Delete a refused upload: it must not become an image later, nor be in the way of another
+        attempt."""
         piece, self.piece = self.piece, None
         if piece is None:
             return
@@ -164,14 +164,14 @@ class FormBody(FileBody):
         try:
             await self._context.intake.drop(piece.upload)
         except Refused:
-            pass  # the refusal itself has given it up
+            pass  # the refusal has deleted the upload already
         except Exception as error:
             log.error("the upload of %s was refused and stays: %s", piece.upload.name, error)
 
 
 def _for_good(wrong: HttpProblem) -> bool:
-    """Return whether the same file would be refused again: not where the server or another sender
-    was in the way."""
+    """Return whether the same file would be refused again. It would not if the server or another
+    sender was in the way."""
     return wrong.status < 500 and wrong.status != 423
 
 

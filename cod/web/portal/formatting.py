@@ -1,4 +1,4 @@
-"""Formats of values on pages: times, lengths of time, sizes, counts. Filters of the templates."""
+"""Formats of values on pages, for the templates' filters: times, lengths of time, sizes, counts."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 ]
 
 NONE = Markup("&ndash;")
-NAMED = 4  # things that a message names
+NAMED = 4  # the most things that a message names
 
 
 def when(at: float | None, now: float) -> Markup:
-    """Return a time, as far from now as it is, with the whole time (UTC) to be hovered over: '3 min
-    ago', 'in 2 h'."""
+    """Return a time relative to now, '3 min ago' or 'in 2 h', with the exact time (UTC) in its
+    tooltip."""
     if at is None:
         return NONE
     words = (
@@ -54,7 +54,7 @@ def when(at: float | None, now: float) -> Markup:
 
 
 def clock(at: float | None) -> Markup:
-    """Return a time as such: '2026-11-20 19:30:36 UTC'."""
+    """Return a time as date and time of day: '2026-11-20 19:30:36 UTC'."""
     if at is None:
         return NONE
     full = datetime.fromtimestamp(at, UTC)
@@ -70,7 +70,7 @@ def at(time: float) -> str:
 
 
 def typed(at: float, zone: tzinfo = UTC) -> str:
-    """Return a time as a field for dates and times has it, where `forms.moment` reads it again."""
+    """Return a time as the value of a form's field for times, which `forms.moment` reads."""
     return datetime.fromtimestamp(at, zone).strftime("%Y-%m-%dT%H:%M")
 
 
@@ -85,12 +85,12 @@ def size(count: float | None) -> str:
 
 
 def percent(done: float, total: float) -> int:
-    """Whole per cent, 0 to 100."""
+    """Return whole per cent, 0 to 100."""
     return max(0, min(100, int(100 * done / total))) if total else 0
 
 
 def count(number: int, one: str, many: str = "") -> str:
-    """'1 node', '2 nodes'."""
+    """Return a number with its noun: '1 node', '2 nodes'."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -131,8 +131,8 @@ def phase(name: str) -> str:
 
 
 def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
-    """Return nodes counted by state, as people count them: (word, colour, nodes, the states that
-    the word stands for)."""
+    """Return (word, colour, nodes, states) for each word that people call states by, given the
+    nodes counted by state. The states are those that have this word."""
     found: dict[str, tuple[str, str, int, list[str]]] = {}
     for state in sorted(
         counts, key=lambda one: list(NODE_WORDS).index(one) if one in NODE_WORDS else -1
@@ -145,8 +145,7 @@ def by_word(counts: Mapping[str, int]) -> list[tuple[str, str, int, list[str]]]:
 
 
 def remedy(change: Any, wanted: int | None) -> str:
-    """Return the label of the button for a change of a request (`bodies.plan.RemedyReply`): 'Take
-    38 nodes'."""
+    """Return the label of the button that changes a request (a `RemedyReply`): 'Take 38 nodes'."""
     kinds = "of several types and blocks" if change.spread else ""
     if change.count == wanted:
         return "Allow several types and blocks" if kinds else "Allow one type and block only"
@@ -168,8 +167,8 @@ _SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images and volum
 
 
 def audit_value(name: str, value: Any, *, in_bytes: bool = False) -> str:
-    """Return a value of the audit, by what it is called: times as times, lengths of time and bytes
-    in people's units."""
+    """Return a value of the audit as text. The name tells whether the value is a time, a length of
+    time or a size, which get people's units."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -188,8 +187,8 @@ def audit_value(name: str, value: Any, *, in_bytes: bool = False) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# What browsers call themselves is a row of all those that they want to be taken for: the first that
-# is there is meant.
+# A browser's User-Agent also names the browsers that it is compatible with: the first entry of this
+# table that the User-Agent has is the browser.
 _BROWSERS = (
     ("Edg/", "Edge"),
     ("OPR/", "Opera"),
@@ -208,14 +207,15 @@ _SYSTEMS = (
 
 
 def browser(agent: str) -> str:
-    """'Firefox on Linux' of a User-Agent; as it is where that is not known."""
+    """Return the browser and system of a User-Agent: 'Firefox on Linux'. Return the User-Agent
+    itself if they are unknown."""
     name = next((name for mark, name in _BROWSERS if mark in agent), "")
     system = next((name for mark, name in _SYSTEMS if mark in agent), "")
     return f"{name} on {system}" if name and system else name or agent or "a browser"
 
 
 def outcomes(items: Sequence[Any]) -> str:
-    """Say how many there are of each outcome, and why some were refused: '38 done, 2 refused: n7
+    """Return the number of items by outcome, with the reasons of refusals: '38 done, 2 refused: n7
     (there is a node r12-07 already), n9 (it is active)'."""
     counts = Counter(str(each.outcome) for each in items)
     order = sorted(counts, key=lambda outcome: (outcome == "refused", outcome))

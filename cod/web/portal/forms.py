@@ -1,4 +1,4 @@
-"""Forms: what was typed, what is wrong with it, and how it becomes the body of a route of the
+"""Forms: the text that was typed, its faults, and its conversion to the body of a route of the
 API."""
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from cod.web.http.errors import HttpProblem
 from cod.web.portal import formatting
 from cod.wire.multipart import BadForm, FileForm, boundary
 
-OWN = ("csrf", "once", "timezone")  # fields of the portal's own in each form
+OWN = ("csrf", "once", "timezone")  # fields that the portal adds to each form
 MOST_FIELDS = 2000
 DEEPEST = 6
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The fields of a form that was sent; each may have several values."""
+    """The fields of a sent form; each may have several values."""
 
     values: Mapping[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, content: bytes, kind: str) -> Fields:
-        """Return the fields of a POST's body; of a file in it, its text. Raises `HttpProblem`."""
+        """Return the fields of a POST's body; the value of a file is its text. Raises
+        `HttpProblem`."""
         if kind.startswith("multipart/form-data"):
             return cls(_with_file(content, kind))
         if kind.partition(";")[0].strip().lower() != "application/x-www-form-urlencoded":
@@ -64,7 +65,7 @@ class Fields:
         return cls.read(query.encode(errors="replace"), "application/x-www-form-urlencoded")
 
     def one(self, name: str, default: str = "") -> str:
-        """Return the field's (first) value."""
+        """Return the field's first value; `default` if it has none."""
         return next(iter(self.values.get(name, ())), default)
 
     def all(self, name: str) -> list[str]:
@@ -87,16 +88,16 @@ def _with_file(content: bytes, kind: str) -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class Form:
-    """A form on a page. Where what was sent was wrong, it has what was typed and the sentences
-    about it.
+    """A form on a page. A form that was sent with faults has the typed text and a sentence for each
+    fault.
 
-    path    where it is sent
-    csrf    the token that proves that it comes from a page of ours, masked for this page
-    key     makes sending it twice harmless
-    errors  by field; '' is about the whole form
-    shown   the fields whose errors have been shown where they are
-    remedies  what would be possible, of a request for nodes that is not
-    mark    sets it apart from other forms of its page: its fields' ids begin with it
+    path    the path that it is sent to
+    csrf    the token that proves that the form comes from a page of this site, masked for this page
+    key     makes sending the form twice harmless
+    errors  faults by field; those by '' are about the whole form
+    shown   the fields that have shown their faults
+    remedies  changes that would make a refused request for nodes possible
+    mark    distinguishes the form from others on its page: the ids of its fields begin with it
     """
 
     path: str
@@ -113,19 +114,19 @@ class Form:
         return f"{self.mark}-{name}" if self.mark else name
 
     def value(self, name: str, default: Any = "") -> str:
-        """Return the text that the field shows: the typed text, else `default`."""
+        """Return the text in the field: the typed text, or else `default`."""
         if self.typed is None:
             return "" if default is None else str(default)
         return self.typed.one(name)
 
     @property
     def clock(self) -> str:
-        """Return the name of the time zone in which the form's times are."""
+        """Return the name of the form's time zone."""
         return str(clock(self.typed))
 
     def moved(self, start: float) -> str:
-        """Return a start, and the end where one was typed, as much later, as values of the fields
-        for moments."""
+        """Return `start` as the value of a field for times. If an end was typed, append the end
+        that keeps the length."""
         zone = clock(self.typed)
         times = [start]
         with suppress(ValueError):
@@ -138,14 +139,14 @@ class Form:
         return default if self.typed is None else value in self.typed.all(name)
 
     def error(self, name: str) -> str:
-        """Return the fault of the field; '' for none. The field shows it, so that the form need
-        not."""
+        """Return the fault of the field; '' for none. The field shows the fault, so `unshown`
+        leaves it out."""
         self.shown.add(name)
         return self.errors.get(name, "")
 
     def unshown(self) -> list[str]:
-        """Return sentences that no field has shown: about the whole form, or about what it has no
-        field for."""
+        """Return the faults that no field has shown: those about the whole form, and those about
+        values that the form has no field for."""
         return [text for name, text in self.errors.items() if name not in self.shown]
 
 
@@ -153,9 +154,9 @@ class Form:
 
 
 def moment(text: str, clock: tzinfo = UTC) -> float:
-    """Return seconds since the epoch of a time as browsers send it, '2026-12-01T08:00', by that
-    clock unless it names another zone. Of a time that comes twice, the first counts. Raise
-    ValueError, also for a time that the clock skips."""
+    """Return a time as browsers send it, '2026-12-01T08:00', in seconds since the epoch. `clock` is
+    its time zone unless the text names another. If the clock shows that time twice, the first
+    counts. Raises ValueError, also for a time that the clock skips."""
     try:
         typed = datetime.fromisoformat(text)
         at = (typed if typed.tzinfo else typed.replace(tzinfo=clock)).timestamp()
@@ -168,8 +169,8 @@ def moment(text: str, clock: tzinfo = UTC) -> float:
 
 
 def clock(fields: Fields | None) -> tzinfo:
-    """Return the time zone by whose clock a form's times are typed: the browser's, which the page's
-    script puts into the field `timezone`; UTC without the script."""
+    """Return the time zone of a form's times: that of the browser, which the page's script writes
+    into the field `timezone`; UTC without the script."""
     try:
         return ZoneInfo((fields.one("timezone") if fields else "") or "UTC")
     except (KeyError, OSError, ValueError):
@@ -177,12 +178,12 @@ def clock(fields: Fields | None) -> tzinfo:
 
 
 def moments(fields: Fields) -> Callable[[str], float]:
-    """Return a reader of the form's times, by the clock of its time zone."""
+    """Return a reader of the form's times, by the form's time zone."""
     return partial(moment, clock=clock(fields))
 
 
 def moment_in(fields: Fields, name: str) -> float | None:
-    """Return the time in that field; None where it is empty. Raises `HttpProblem`."""
+    """Return the time in that field; None if the field is empty. Raises `HttpProblem`."""
     text = fields.one(name).strip()
     try:
         return moments(fields)(text) if text else None
@@ -193,11 +194,11 @@ def moment_in(fields: Fields, name: str) -> float | None:
 def body_of(
     model: type[BaseModel], fields: Fields, convert: Mapping[str, Callable[[str], Any]]
 ) -> dict[str, Any]:
-    """Return the fields as the values of `model`, which has yet to check them.
+    """Return the fields as values of `model`, which has yet to check them.
 
-    A field named 'a.0.b' is within a list. An empty field is left out where that is possible (a
-    number, something with a default that cannot be empty), null where the model allows that, else
-    ''. Raises `HttpProblem` for what `convert` refuses, with all that `model` refuses as well.
+    A field named 'a.0.b' is within a list. An empty field is null if the model allows that.
+    Otherwise it is left out if it is neither a text nor required, and '' if it is. Raises
+    `HttpProblem` with all that `convert` and `model` refuse.
     """
     schema = _schema(model)
     values: dict[str, Any] = {}
@@ -213,7 +214,7 @@ def body_of(
             values.setdefault(name, False)
     values.pop("boxes", None)
     made: dict[str, Any] = _as_lists(values)
-    if faults:  # all that is wrong is told at once: what the model finds, too
+    if faults:  # all faults are shown at once, those that the model finds, too
         try:
             checked(model, made)
         except HttpProblem as wrong:
@@ -225,12 +226,13 @@ def body_of(
 
 
 def _path(name: str) -> list[str]:
-    """Return a field's way into the body; no body is deeper."""
+    """Return the keys and indices that lead to a field in the body; no body is deeper than
+    `DEEPEST`."""
     return name.split(".", DEEPEST)
 
 
 def _is_place(text: str) -> bool:
-    """Return whether it is a place in a list."""
+    """Return whether the text is an index of a list."""
     return text.isascii() and text.isdigit() and len(text) < 6
 
 
@@ -240,7 +242,8 @@ _LEFT_OUT = object()
 def _value(
     name: str, texts: list[str], about: Any, convert: Mapping[str, Callable[[str], Any]]
 ) -> Any:
-    """Return the value; raise ValueError with a sentence for what `convert` refuses."""
+    """Return the value for the texts of a field. Raises ValueError with a sentence for what
+    `convert` refuses."""
     if name in convert and texts[0].strip():
         return convert[name](texts[0].strip())
     kinds, required = about
@@ -253,8 +256,8 @@ def _value(
 
 
 def _typed(text: str, kinds: set[str]) -> Any:
-    """Return the text as one of those JSON types; what is none stays text, so that the model says
-    what it should be."""
+    """Return the text as one of those JSON types. A text that fits none of them stays a text, so
+    that the model refuses it and names the type it needs."""
     if "boolean" in kinds:
         return text in ("true", "on", "1", "yes")
     for kind, make in (("integer", int), ("number", float)):
@@ -277,7 +280,8 @@ def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def _as_lists(value: Any) -> Any:
-    """Mappings whose keys are all numbers as lists, in the order of the numbers."""
+    """Return the value with lists in place of mappings whose keys are all numbers, in the order of
+    the numbers."""
     if not isinstance(value, dict):
         return value
     made = {key: _as_lists(each) for key, each in value.items()}
@@ -292,7 +296,7 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _at(schema: dict[str, Any], path: list[str]) -> tuple[set[str], bool]:
-    """Return the JSON types that a field may have, and whether it has to be there."""
+    """Return the JSON types that a field may have, and whether the field is required."""
     about: Any = schema
     required = False
     for part in path:

@@ -1,4 +1,4 @@
-"""The portal's front: finds the page or the action for a request, and renders what comes of it."""
+"""The portal's front: finds the page or the action for a request, and renders its outcome."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ from cod.web.portal.page import Action, Page, SessionAction
 from cod.web.portal.render import Templates
 from cod.web.portal.shared_loads import SharedLoads
 
-# Statuses with which a form is shown again. 404: what a field names is not there; where the page
-# itself is not to be seen, that is found out when it is loaded.
+# Statuses with which a form is shown again. With 404 a field names a thing that does not exist. If
+# the page itself does not exist, loading it will show that.
 AGAIN = {401, 404, 409, 412, 413, 422, 429, 503}
-# what differs each time in parts that say the same: tokens of forms, and how long ago something
-# was, which the page's script counts on by itself
+# Text that differs in parts with equal content: tokens of forms, and how long ago something was,
+# which the page's script keeps up to date by itself.
 _EACH_TIME = re.compile(
     rb"""(name="(?:csrf|once)"\s+value=")[^"]*|(<time [^>]*>)[^<]*(?=</time>)"""
 )
 NOBODY = Who("nobody", writes=False)
 _COUNTED: Page = Page(nav.COUNTS, "", lambda tx, ask: {}, shared=True)
-"""What is loaded for the numbers of the navigation alone, on any page."""
+"""The page whose load gives the numbers of the navigation alone, for all pages."""
 
 T = TypeVar("T", Page, Action | SessionAction)
 log = logging.getLogger("cod.portal")
 
 
 class Portal:
-    """Pages and actions on `context`."""
+    """The portal: pages and actions on `context`."""
 
     def __init__(
         self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | SessionAction, ...]
@@ -76,8 +76,8 @@ class Portal:
         self._loads = SharedLoads(context)
 
     async def answer(self, asked: PageRequest, refused: HttpProblem | None = None) -> Answer:
-        """Return the answer to any request that is not the API's. `refused`: it has been, on its
-        way here."""
+        """Return the answer to a request for the portal. `refused` is the refusal, if the request
+        was refused before it reached the portal."""
         try:
             if refused:
                 raise refused
@@ -114,9 +114,9 @@ class Portal:
     async def _new_address(
         self, asked: PageRequest, page: Page, names: Mapping[str, str], refused: Refused
     ) -> str:
-        """Return where the page is of a thing that was renamed. Raises `refused` where there is
-        none that may be seen."""
-        kind = page.path.split("/")[1].removesuffix("s")  # as `web.api.changes.action` says it
+        """Return the address of the page of a thing that was renamed. Raises `refused` if there is
+        no such thing, or the caller may not see it."""
+        kind = page.path.split("/")[1].removesuffix("s")  # as in `web.api.changes.action`
         if refused.code == "not_found" and names.keys() == {"name"}:
             new = await self.context.pool.read(
                 partial(audit.now_called, kind=kind, name=names["name"])
@@ -159,11 +159,11 @@ class Portal:
             else calls.checked(page.query, pairs if asked.method == "GET" else {})
         )
         ask: Call[Any, Any, Any] = self._ask(asked, named(page.path, names), query=query)
-        # only a body can take its time after it was found out who asks
+        # the caller's rights can be outdated only if a body arrived after they were read
         fresh = not asked.body
         read = partial(guarded, who=ask.who, claims=page.claims(ask), fresh=fresh)
         value: Mapping[str, Any]
-        # of the numbers alone nothing else of the page is read, and they are the same on each
+        # if only the numbers are requested, nothing of the page is read: all pages have the same
         loads, of = (
             (_COUNTED, replace(ask, names=Names(), query=None))
             if part == nav.COUNTS
@@ -180,8 +180,8 @@ class Portal:
         values = (
             self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         )
-        # Nothing is shown at the address that a form was sent to: live parts are fetched from the
-        # page's own.
+        # The address that a form was sent to shows no page: live parts are fetched from the page's
+        # own address.
         own = (
             links.changed(asked.path, asked.query)
             if asked.method == "GET"
@@ -200,8 +200,9 @@ class Portal:
     def _parts(
         self, asked: PageRequest, page: Page, part: str, values: dict[str, Any], status: int
     ) -> Answer:
-        """Return blocks of a page alone, without those that the browser has: one as it is, of
-        several each in a `template` element with its tag. Raises `HttpProblem`."""
+        """Return blocks of a page, without those that the browser has already. A single block is
+        returned as it is; of several, each is in a `template` element with its tag. Raises
+        `HttpProblem`."""
         wanted = list(dict.fromkeys(part.split(",")))
         found = {
             name: json.dumps(values["nav_counts"])
@@ -215,7 +216,7 @@ class Portal:
         headers = {"X-Live-Apart": f"{self.context.hub.apart():.1f}"}
         if values["last_event"] is not None:
             headers["X-Live-After"] = str(values["last_event"])
-        # of each session its own: the tokens of another's forms are refused
+        # tags differ by session, because the tokens of another session's forms are refused
         session = asked.visit.who and asked.visit.who.session
         tags = {
             name: tag(_EACH_TIME.sub(rb"\1\2", f"{session} {name}\n{text}".encode()))
@@ -241,7 +242,7 @@ class Portal:
         return calls.question(self.context, who, names, body, query, key, host)
 
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
-        """Return the variables that every template is given; see `web.portal`."""
+        """Return the variables that every template gets; see `web.portal`."""
         visit = asked.visit
         csrf = cache(visit.csrf)  # one for all forms of an answer
 
@@ -287,15 +288,15 @@ class Portal:
         status: int = 200,
         **values: Any,
     ) -> Answer:
-        """Return a template with values, as the answer to a POST: for what is shown once, such as
-        secrets."""
+        """Return a rendered template as the answer to a POST, for replies that are shown once, such
+        as secrets."""
         text = self.templates.page(template, self._context(asked, place, form) | values)
         return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
 
     async def page_with(
         self, asked: PageRequest, path: str, form: Form, status: int = 200
     ) -> Answer:
-        """Return the page at `path` with that form filled in, as the answer to a POST."""
+        """Return the page at `path` with this form filled in, as the answer to a POST."""
         page, names = self._page(path)
         assert page is not None
         return await self._shown(asked, page, names, status, form)
@@ -330,8 +331,8 @@ class Portal:
         raise refused
 
     def _genuine(self, asked: PageRequest, fields: Fields) -> None:
-        """Raise `HttpProblem` (403) unless the form comes from a page of ours, shown to this
-        browser."""
+        """Raise `HttpProblem` (403) unless the form comes from a page of this site that was shown
+        to this browser."""
         if not same_origin(asked.header) or not asked.visit.proves(fields.one("csrf")):
             raise HttpProblem(
                 403,
@@ -390,8 +391,8 @@ class Portal:
         wrong: HttpProblem | None,
         **more: Any,
     ) -> Answer:
-        """Return the page with the form, with what was typed, and what is wrong with it or what a
-        look at it has shown."""
+        """Return the form's page again, with the typed text. The page shows what is wrong with the
+        form, or the reply to an action that changes nothing."""
         path = links.fill(action.page, names)
         page, page_names = self._page(unquoted(path))
         if page is None:
@@ -423,7 +424,8 @@ class Portal:
 
 
 def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
-    """Return the first whose pattern the path fits, and what the path names."""
+    """Return the first page or action whose pattern matches the path, and the values of the names
+    in the path."""
     for each in among:
         names = routes.matched(each.path, path)
         if names is not None:
@@ -432,9 +434,9 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return what a page loads, how many notices are unread, the numbers of the navigation, and the
-    last event that a page knows of: its stream tells of later ones. Administrators are told on each
-    page that the site is held."""
+    """Return the variables that a page loads, the numbers of unread notices and of the navigation,
+    and the last event that the page knows of: the page's event stream begins after it. For
+    administrators the variables say on each page whether the site is held."""
     shared = {
         "last_event": views.last_event(tx),
         "nav_counts": {} if page.public else views.attention(tx, groups=ask.who.groups),
@@ -454,7 +456,7 @@ def _can(who: Who | None, right: str, group_id: int | None = None, single: str =
 
 
 def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> Form:
-    """Return the form that was sent, to be shown again."""
+    """Return the sent form, to be shown again."""
     errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
     return Form(
         asked.path,
@@ -467,8 +469,7 @@ def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> For
 
 
 def _pairs(query: str) -> dict[str, str]:
-    """Return a query string's parameters; those that are empty are as if they were not there.
-    Raises `HttpProblem`."""
+    """Return a query string's parameters, without empty ones. Raises `HttpProblem`."""
     try:
         return dict(parse_qsl(query, errors="strict", max_num_fields=50))
     except ValueError:
@@ -482,14 +483,14 @@ def _pairs(query: str) -> dict[str, str]:
 
 
 def _key(who: Who, path: str, fields: Fields) -> str:
-    """Return the idempotency key of a form: sent twice with the same fields by the same user, it
-    has the same key, and is carried out once."""
+    """Return the idempotency key of a form. A form that one user sends twice with the same fields
+    has the same key both times, and is carried out once."""
     pairs = sorted((name, values) for name, values in fields.values.items() if name != "csrf")
     return hashlib.sha256(f"{who.name}\0{path}\0{pairs}".encode(errors="replace")).hexdigest()
 
 
 def _before(route: Route, value: Repeated) -> Any:
-    """Return the reply that was given when the form was sent first."""
+    """Return the reply that was given when the form was first sent."""
     if route.reply is None:
         return None
     if not value.body:

@@ -1,4 +1,4 @@
-"""Terms of pages, for people who meet them first; the manual has the same list."""
+"""Explanations of terms on pages, for people who meet them first; the manual has the same list."""
 
 TERMS = {
     "autoscaler": "A program of a group that requests and returns the nodes of a virtual cluster by"

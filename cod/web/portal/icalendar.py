@@ -1,5 +1,5 @@
-"""A calendar as text, by RFC 5545: what calendar programs subscribe to. Times are UTC, so that no
-time zones have to be described."""
+"""Calendars as text (RFC 5545), to which calendar programs subscribe. Times are UTC, so that no
+time zones need to be described."""
 
 from __future__ import annotations
 

@@ -18,16 +18,17 @@ def fill(path: str, names: Mapping[str, str]) -> str:
 
 
 def url(*parts: str | int, **query: Any) -> str:
-    """Return a path of parts, each quoted, with what of `query` is not None: url('vclusters', 'v1',
-    sort='name'). Full names of images and templates stay two segments: /images/physics/debian."""
+    """Return a path of quoted parts, with a query of those values in `query` that are not None:
+    url('vclusters', 'v1', sort='name'). Full names of images and templates stay two segments:
+    /images/physics/debian."""
     safe = unquoted_in(f"/{parts[0]}/") if parts else ""
     path = "".join(f"/{quote(str(part), safe=safe)}" for part in parts) or "/"
     return path + _query(query)
 
 
 def changed(path: str, query: str, **changes: Any) -> str:
-    """Return the address of the same page with some of its query changed; None and '' leave a name
-    out."""
+    """Return the address of the same page with some of its query changed. A name whose value is
+    None or '' is left out."""
     return quote(path) + _query(dict(parse_qsl(query, keep_blank_values=True)) | changes)
 
 
@@ -41,6 +42,6 @@ def _query(values: Mapping[str, Any]) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Return whether it is a path of this site, and not the address of another (as `//host` and
-    `/\\host` are)?"""
+    """Return whether `path` is a path of this site, and not the address of another (as `//host` and
+    `/\\host` are)."""
     return re.fullmatch(r"/(?![/\\])[^\x00-\x20\\]*", path) is not None

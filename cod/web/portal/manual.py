@@ -1,4 +1,5 @@
-"""The manual as `make manual` builds it, for everybody: its pages hold nothing of the site."""
+"""The manual as `make manual` builds it. Everybody may read it, because its pages hold nothing
+about the site."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ HEADERS = {
 
 
 class Manual:
-    """The manual in `folder`; None: it was not built."""
+    """The manual in `folder`; None: the manual was not built."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -26,8 +27,8 @@ class Manual:
 
     @cached_property
     def _files(self) -> dict[str, Path]:
-        """Files by their names below the folder. A request is looked up here, and never becomes a
-        path of the file system."""
+        """Return the manual's files by their names below the folder. A request's path is looked up
+        here, and never becomes a path of the file system."""
         if self._folder is None:
             return {}
         return {
@@ -37,7 +38,7 @@ class Manual:
         }
 
     def answer(self, asked: PageRequest) -> Answer:
-        """Return a file of the manual. Raises `HttpProblem` (404)."""
+        """Return a file of the manual, or a redirect to it. Raises `HttpProblem` (404)."""
         name = asked.path.removeprefix(f"{ROOT}/")
         if asked.path == ROOT or (name and f"{name}/index.html" in self._files):
             return redirect(f"{asked.path}/")
@@ -57,7 +58,8 @@ class Manual:
         return redirect(f"{ROOT}/{self._by_name(name.removesuffix('/index.html'))}")
 
     def _by_name(self, page: str) -> str:
-        """Return where the page of that name is: messages name pages without their folders."""
+        """Return the path of the page with that name: messages name pages without their folders.
+        Raises `HttpProblem` (404)."""
         found = [name for name in self._files if f"/{name}".endswith(f"/{page}/index.html")]
         if len(found) != 1 or "/" in page:
             raise HttpProblem(404, "not_found", "The manual has no such page.")

@@ -1,4 +1,4 @@
-"""The navigation: what there is, in order, and for whom."""
+"""The navigation: its entries in order, for owners and for administrators."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of the navigation. `icon`: a symbol of web/templates/_icons.html; `below`: the pages
-    of a section, of which the first has the section's path; `paths`: of all pages that belong to
-    the entry."""
+    """An entry of the navigation. `icon` is a symbol of web/templates/_icons.html. `below` has the
+    pages of a section, of which the first has the section's path. `paths` are the paths of all
+    pages that belong to the entry."""
 
     path: str
     title: str
@@ -70,14 +70,15 @@ SITE = (
     Entry("/audit", "Audit", "audit"),
 )
 COUNTED = {"/requests": "waiting", "/nodes": "to approve", "/faults": "out of service"}
-"""The pages whose entries have numbers, and what is counted there."""
+"""The pages whose entries have numbers, and what the numbers count."""
 COUNTS = "counts"
-"""The live part of every page that has the numbers, as JSON by path."""
+"""The name of a live part that every page has: the numbers, as JSON by path."""
 
 
 def entries(served: Iterable[str], *, admin: bool) -> list[tuple[str, list[Entry]]]:
-    """Return (heading, entries) of the navigation of administrators or of others: those whose pages
-    are served. Owners have one group without a heading, administrators three."""
+    """Return (heading, entries) of the navigation of administrators or of others, with those
+    entries whose pages are served. Owners have one group without a heading, administrators three.
+    """
     paths = set(served)
     parts: list[tuple[str, tuple[Entry, ...]]] = [("", OWNERS)]
     if admin:

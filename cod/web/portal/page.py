@@ -1,4 +1,4 @@
-"""Pages and forms' actions. Their tables are in the modules by noun; `web.portal` puts them
+"""Pages and forms' actions. The modules by noun have tables of them, which `web.portal` puts
 together."""
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from cod.web.portal.forms import Fields
 from cod.web.portal.links import fill
 
 PageCall = Call[N, BaseModel, Q]
-"""A question for a page: what its path names and its query string."""
+"""A checked request for a page, with the names in its path and its query string."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[N, Q]):
     """One page.
 
-    path      with {names} in braces, as in the API's table
-    template  below web/templates
-    load      the flow: what it returns of a question are the template's variables
-    claims    the rights that a question wants
-    query     the model of the query string; `part` is not in it
-    nav       which entry of the navigation it belongs to: an entry's path in `web.portal.nav`
-    public    to be seen without signing in
-    shared    what it loads depends on who asks by their rights alone, and is read once for the live
-              parts of all who watch it (`shared_loads`)
-    own       the flow of what depends on the person beside their rights, read for each; None: there
-              is nothing
+    path      the path, with {names} in braces, as in the API's table
+    template  the template's name below web/templates
+    load      the flow: it returns the template's variables
+    claims    the rights that a request needs
+    query     the model of the query string, without `part`
+    nav       the entry of the navigation that the page belongs to, by the entry's path in
+              `web.portal.nav`
+    public    can be seen without signing in
+    shared    `load` depends on the caller's rights, and on nothing else about the caller: for live
+              parts it runs once for all who watch with the same rights (`shared_loads`)
+    own       the flow that returns variables about the person beside their rights, which runs for
+              each person; None: there are none
     """
 
     path: str
@@ -52,24 +53,24 @@ class Page(Generic[N, Q]):
 class Action:
     """A form's POST: a route of the API, with the form's fields as its body or query.
 
-    path     of the POST
-    page     path of the page with the form, which is shown again where something is wrong with what
-             was typed
-    then     where the browser goes afterwards; from the question, with the names of the form's own
-             path, and the route's reply
-    message  the message that it finds there, from the same; '' for none
-    convert  by field: what makes a value of the text, raising ValueError with a sentence (beside
-             what the model's types make of it: numbers, check boxes, lists from lines)
-    body     makes the whole body of the fields instead, where they do not correspond one to one
-    names    the route's parameters from the path's and the fields, where the path does not say them
-             all
-    shows    template that shows the reply at once, instead of `then`: for secrets that are shown
-             once
-    again    for what only looks at what is typed: the path of the form that it belongs to. The page
-             is shown again with that form as it was typed and the route's reply as `reply`; with
-             `?part=` that part of it alone
-    hides    fields that are not shown again where a private key was pasted into them
-    edit     changes what was typed before it is looked at and shown again
+    path     the path of the POST
+    page     the path of the page with the form, which is shown again if a field is wrong
+    then     returns the address to go to afterwards, from the request with the names of the form's
+             own path and from the route's reply
+    message  returns the message to show there, from the same arguments; '' for none
+    convert  by field: returns the value for a text, or raises ValueError with a sentence; other
+             fields are converted by the types of the model (numbers, check boxes, lists from lines)
+    body     returns the whole body from the fields instead, if fields and body do not correspond
+             one to one
+    names    returns the route's parameters from those of the path and from the fields, if the path
+             does not have all of them
+    shows    the template that shows the reply at once, instead of `then`: for secrets that are
+             shown once
+    again    for an action that only shows an effect: the path of the form that the typed text
+             belongs to. The page is shown again with that form as it was typed, and with the
+             route's reply as `reply`; with `?part=` only that part of the page
+    hides    fields that are not shown again if a private key was pasted into them
+    edit     returns changed fields, before they are checked and shown again
     """
 
     path: str
@@ -90,11 +91,11 @@ class Action:
 class SessionAction:
     """A POST that is no route of the API: it makes, changes or ends a browser's session.
 
-    opened  answers, from the portal, the question and the form's fields; what it refuses is shown
-            at the form
-    page    path of the page with the form
-    public  for those who are not signed in, too
-    get     by GET, with the query string's fields: for those who come from another site
+    opened  returns the answer, from the portal, the request and the form's fields; the form shows a
+            refusal
+    page    the path of the page with the form
+    public  also for callers who are not signed in
+    get     sent by GET, with the query string's fields: for browsers that come from another site
     """
 
     path: str
@@ -105,7 +106,8 @@ class SessionAction:
 
 
 def api(operation: str) -> Route:
-    """Return the API's route of that method and path pattern: 'GET /nodes'. Raises LookupError."""
+    """Return the API's route with this method and path pattern: 'GET /nodes'. Raises
+    LookupError."""
     for each in ROUTES:
         if f"{each.method} {each.path}" == operation:
             return each
@@ -113,8 +115,8 @@ def api(operation: str) -> Route:
 
 
 def to(path: str) -> Callable[[Call, Any], str]:
-    """Return what leads to that page, whatever was asked; {names} are those of the question's
-    path."""
+    """Return a function that returns the address of that page after any action; {names} are those
+    of the request's path."""
     return lambda ask, reply: fill(path, ask.names.texts())
 
 
@@ -127,10 +129,10 @@ def act(
     then: Callable[[Call[Any, Any, Any], Any], str] | None = None,
     **more: Any,
 ) -> Action:
-    """Return what a form of a page does, which is shown again afterwards unless `then` leads
+    """Return the action of a form on a page. The page is shown again afterwards unless `then` leads
     elsewhere.
 
-    asks     the route: 'POST /match'; without a path, that of the same path
+    asks     the route: 'POST /match'; a method alone means the route with the same path
     message  may be a sentence, such as 'Volume {reply.name} is restored.'
     """
     method, _, route = asks.partition(" ")

@@ -1,4 +1,5 @@
-"""A request to the portal whose body is in memory, a page or a form; and how answers leave."""
+"""A request to the portal whose body is in memory, for a page or with a form; and the sending of
+answers."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class PageBody(MemoryBody):
         self._portal = portal
 
     async def answer(self) -> None:
-        """Answer by a page."""
+        """Answer with a page."""
         request = self.request
         self.check_sender()
         asked = page_request(request, bytes(self.content))
@@ -29,7 +30,7 @@ class PageBody(MemoryBody):
 
 
 def page_request(request: WebRequest, body: bytes) -> PageRequest:
-    """Return the request as the portal takes it."""
+    """Return the request in the portal's form."""
     path, _, query = request.uri.decode("latin-1").partition("?")
     return PageRequest(
         request.verb,
@@ -43,7 +44,7 @@ def page_request(request: WebRequest, body: bytes) -> PageRequest:
 
 
 def send_page(request: WebRequest, answer: Answer) -> None:
-    """Send what the portal answers."""
+    """Send the portal's answer."""
     answer = packed(answer, request.getHeader("accept-encoding"))
     request.headers |= SECURITY | answer.headers
     for line in answer.cookies:
@@ -52,7 +53,8 @@ def send_page(request: WebRequest, answer: Answer) -> None:
 
 
 def packed(answer: Answer, accepts: str | None) -> Answer:
-    """Return the answer, by gzip where the browser takes that and it is worth it."""
+    """Return the answer, compressed by gzip if the browser accepts that and the answer is long
+    enough."""
     fits = answer.kind == HTML and len(answer.body) >= WORTH_PACKING and not answer.secret
     fits = fits and "Content-Encoding" not in answer.headers
     if fits and gzips(accepts or ""):

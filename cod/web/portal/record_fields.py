@@ -1,4 +1,4 @@
-"""Facts and forms of a noun, made of what is written at its record's fields
+"""Facts about a record and forms for it, made from the descriptions of its fields
 (`model.described`)."""
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _TYPED: dict[FieldKind, Callable[[Any], Any]] = {
 class Setting:
     """A field of a form.
 
-    value    as a person types it; of several choices those that are chosen
-    options  (value, words) of a choice; (): it is typed
+    value    the value as a person types it; for several choices, those that are chosen
+    options  (value, words) of each choice; (): the value is typed
     several  any number of the options may be chosen
-    flag     it is ticked or not
+    flag     the field is a check box
     """
 
     name: str
@@ -50,7 +50,8 @@ class Setting:
 
 
 def word(field: RecordField, value: Any, now: float) -> Any:
-    """Return what people read for a field's value; what null means, or else a dash, for None."""
+    """Return a field's value as people read it. For None, return the meaning of null, or else a
+    dash."""
     if value in (None, "", ()):
         return (field.about.none if field.clears or not field.about.set_by else "") or NONE
     match field.about.kind:
@@ -79,8 +80,12 @@ def facts_of(
     words: Mapping[str, Any] | None = None,
     admin: bool = False,
 ) -> list[tuple[str, Any]]:
-    """Return (label, words) of a record's fields, but of those that the page shows elsewhere, and
-    for others than administrators of those that are closed to them. `words`: made by hand."""
+    """Return (label, words) for each of a record's fields.
+
+    without  fields that the page shows elsewhere
+    words    words for fields, in place of those made from their values
+    admin    whether to include fields that only administrators may see
+    """
     by_hand = words or {}
     return [
         (each.about.label, by_hand.get(each.name) or word(each, each.get(record), now))
@@ -91,7 +96,7 @@ def facts_of(
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a page's table that are made of a record's description."""
+    """The columns of a page's table that are made from a record's description."""
 
     fields: tuple[RecordField, ...]
     now: float
@@ -102,13 +107,13 @@ class Columns:
         return [each.about.label for each in self.fields]
 
     def cells(self, record: object) -> list[tuple[str, Any]]:
-        """Return (label, words) of a row."""
+        """Return (label, words) for each cell of a row."""
         return [(each.about.label, word(each, each.get(record), self.now)) for each in self.fields]
 
 
 def columns_of(record: type, ask: Call[Any, Any], without: Collection[str]) -> Columns:
-    """Return the columns of what lists show of a record, but of what the page shows by hand, or
-    not at all."""
+    """Return the columns for the fields of a record that lists show, without the fields in
+    `without` and those closed to the caller."""
     return Columns(
         tuple(
             each
@@ -129,8 +134,12 @@ def settings_of(
     none: Mapping[str, str] | None = None,
     without: Collection[str] = (),
 ) -> list[Setting]:
-    """Return the form of the fields that `right` sets, but of those that the page asks for by hand.
-    `options`: words of choices, '' for None; `none`: what None means where the page knows more."""
+    """Return the form fields for the record's fields that `right` may set.
+
+    options  words of choices by field; '' is the choice None
+    none     the meaning of None by field, if the page knows it better than the record's description
+    without  fields that the page has form fields for already
+    """
     return [
         _setting(each, each.get(record), (options or {}).get(each.name), (none or {}))
         for each in _set_by(type(record), right)
@@ -166,13 +175,14 @@ def _typed(field: RecordField, value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Return a number with all its digits: what a form shows is what it sets."""
+    """Return a number with all its digits, because a form sets the number that it shows."""
     return f"{value:.15g}" if isinstance(value, float) else value
 
 
 def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
-    """Return the body of a request that sets what a form of `settings_of` has; an empty field is
-    null where that means something, else what is no text is left out. Raises `HttpProblem`."""
+    """Return the body of a request from a form of `settings_of`. An empty field is null if null has
+    a meaning for it; otherwise only fields of text may be empty, and others are left out. Raises
+    `HttpProblem`."""
     body: dict[str, Any] = {}
     for field in _set_by(record, right):
         text = fields.one(field.name).strip()
@@ -190,7 +200,8 @@ def body_by(record: type, right: Right, fields: Fields) -> dict[str, Any]:
 
 
 def readers(record: type) -> dict[str, Callable[[str], Any]]:
-    """Return readers, by name, of the record's fields that people do not write as JSON does."""
+    """Return readers, by field, for the record's fields that people write in another form than
+    JSON."""
     return {
         each.name: _READ[each.about.kind]
         for each in described(record)
@@ -205,7 +216,7 @@ def _read(field: RecordField, text: str) -> Any:
         return _READ.get(field.about.kind, str)(text)
     except ValueError as error:
         if field.about.kind is FieldKind.NUMBER:
-            return text  # the API says what it should be
+            return text  # the API refuses it with a reason
         raise HttpProblem(422, "invalid", str(error), field.name) from None
 
 

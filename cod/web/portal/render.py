@@ -1,5 +1,5 @@
-"""Templates into pages: Jinja2, everything escaped, nothing undefined, no scripts or styles in a
-page."""
+"""Renders templates into pages by Jinja2: everything is escaped, an undefined variable is an error,
+and pages have no inline scripts or styles."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ class Templates:
         return self._env.get_template(template).render(values)
 
     def part(self, template: str, block: str, values: Mapping[str, Any]) -> str | None:
-        """Return one block of it; None where it has no such block."""
+        """Return one block of the template; None if the template has no such block."""
         found = self._env.get_template(template)
         if block not in found.blocks:
             return None
         return "".join(found.blocks[block](found.new_context(dict(values))))
 
     def names(self) -> list[str]:
-        """Return all templates."""
+        """Return the names of all templates."""
         return self._env.list_templates()

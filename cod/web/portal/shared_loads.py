@@ -1,13 +1,14 @@
 """Values of live parts of pages, read once for all who watch the same page with the same rights.
 
-Hundreds may watch a cluster whose nodes change all the time. Each of them is asked for their rights
-in a transaction of its own (`flows.people.access.guarded`); what the page shows is read by the
-first and used by the others. Such a page is loaded as somebody without a name, so that nothing of a
-person's can be in it, and kept by all that is left of who asks: their roles and single rights.
+Hundreds may watch a cluster whose nodes change all the time. Each person's rights are checked in a
+transaction of its own (`flows.people.access.guarded`). The values of the page are read for the
+first person, and used again for the others. The page is loaded as a caller without a name, so that
+the values hold nothing about a person; they are kept by the roles and single rights of the caller.
 
-What was read is used as long as no event was told to those who see these groups; where many watch,
-for a part of the time between two fetches of a page even so. Then the answer says that there is
-more to come, and the page asks again. Where nobody follows the events, nothing is kept.
+The values are used until an event is told to those who see these groups. If many browsers watch,
+the values are used despite events for a part of the time between two fetches of a page. The answer
+then says that newer values exist, and the page asks again. If no browser follows the events, no
+values are kept.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from cod.web.api.context import Context
 from cod.web.api.events import SELDOM
 from cod.web.portal.page import Page, PageCall
 
-OLDEST = 15.0  # seconds: what changes without an event is shown after so long
-MOST = 100  # that are kept: each question has its own
-PART = 4  # of the time between two fetches, for which what was read is used despite events
+OLDEST = 15.0  # seconds after which a change without an event is shown
+MOST = 100  # loads that are kept; each page and query has its own
+PART = 4  # values are used despite events for 1/PART of the time between two fetches
 
 
 @dataclass
 class _Load:
-    """Values that a page loaded, by a read that began at `began`; requests that come meanwhile wait
-    for `turn`."""
+    """Values that a page loaded, by a read that began at `began`. Requests that arrive during the
+    read wait for `turn`."""
 
     began: float = float("-inf")
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -51,10 +52,10 @@ class SharedLoads:
     async def of(
         self, page: Page[Any, Any], ask: PageCall[Any, Any], heard: int
     ) -> tuple[Mapping[str, Any], bool]:
-        """Return what a page loads for a question whose rights were looked at, with the time of
-        the read (`now`) and the last event that it knows of (`last_event`); and whether something
-        has happened since. `heard`: the last event that the page knows of, maybe from another
-        server."""
+        """Return the variables that a page loads for a request whose rights have been checked, with
+        the time of the read (`now`) and the last event before it (`last_event`); and whether an
+        event has followed since. `heard` is the last event that the browser's page knows of, maybe
+        from another server."""
         clock = self._context.reactor.seconds
         fresh = [
             (key, load)
@@ -70,13 +71,13 @@ class SharedLoads:
                 nameless = replace(ask, who=_nameless(ask.who), host="")
                 load.values = await self._context.pool.read(partial(_read, page, nameless))
                 load.began = began
-                heard = 0  # it knows all that is there
+                heard = 0  # the values are new: they include every event
         finally:
             load.turn.release()
         return load.values, self._is_stale(load, ask.who, heard)
 
     def clear(self) -> None:
-        """Forget everything: somebody has sent a form, and wants to see what came of it."""
+        """Forget all values, because somebody has sent a form, and needs to see its effect."""
         self._loads = {}
 
     def _is_stale(self, load: _Load, who: Who, heard: int) -> bool:
@@ -101,7 +102,7 @@ def _read(page: Page[Any, Any], ask: PageCall[Any, Any], tx: Tx) -> dict[str, An
 
 
 def _nameless(who: Who) -> Who:
-    """Return the rights of a person, without anything that says who it is."""
+    """Return a caller with the rights of `who`, but without anything that identifies the person."""
     return Who(
         "user:",
         admin=who.admin,
@@ -114,7 +115,8 @@ def _nameless(who: Who) -> Who:
 
 
 def _key(page: Page[Any, Any], ask: PageCall[Any, Any]) -> Hashable:
-    """Return what loads of a page depend on: all that `_nameless` leaves, and the question."""
+    """Return all that a page's load depends on: the caller's rights, as `_nameless` keeps them, and
+    the request."""
     who = ask.who
     return (
         (page.path, ask.names, None if ask.query is None else ask.query.model_dump_json()),

@@ -1,5 +1,5 @@
-"""A template's document as a form's fields and back: what most templates need. What has more is
-written as XML."""
+"""Conversion of a template's document to the fields of a form and back. The form has fields for
+what most templates need; other templates are written as XML."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _PLACE = "<requires />"
 
 
 def begun(image: str, content: str) -> Fields:
-    """Return the fields that a new template begins with: it writes or boots `image` (''; none
-    chosen), by what is in it. A whole disk is told its name and keys."""
+    """Return the initial fields of a new template. The template writes or boots `image` ('': none
+    is chosen), as the image's `content` requires. If the image is a whole disk, the node is told
+    its name and keys."""
     if content == "file":
         return Fields({"mode": ["diskless"], "kernel": [image]})
     if content == "partition":
@@ -32,15 +33,15 @@ def begun(image: str, content: str) -> Fields:
 
 
 def offered(names: Iterable[str], value: str) -> list[str]:
-    """Return the images that a field offers, with the one that it has: a document may call a
-    group's image by its bare name, which the list has in full."""
+    """Return the images that a field offers. They include `value`, the field's present image,
+    because a document may use the bare name of a group's image, while `names` has full names."""
     found = list(names)
     return found if value in ("", *found) else [*found, value]
 
 
 def missing(fields: Fields) -> dict[str, str]:
-    """Return sentences, by field, about fields that every template has and that are still empty:
-    the document's faults name lines that the form's reader has not seen."""
+    """Return sentences, by field, about empty fields that every template needs. The check of the
+    document would name lines of XML, which the form's user has not seen."""
     wrong = {} if fields.one("name").strip() else {"name": "should be a name, such as my-template"}
     diskless = fields.one("mode") == "diskless"
     if diskless and not fields.one("kernel"):
@@ -58,7 +59,7 @@ def missing(fields: Fields) -> dict[str, str]:
 
 
 def document(fields: Fields) -> str:
-    """Return the document that the fields make. It may be wrong: the check of templates says so."""
+    """Return the document for the fields. It may be wrong, which the check of templates finds."""
     root = Element("template", name=fields.one("name").strip())
     for flag in ("cache", "verify"):
         if fields.one(flag):
@@ -133,8 +134,8 @@ def _afterwards(root: Element, fields: Fields) -> None:
 
 
 def fields_of(text: str) -> Fields | None:
-    """Return the fields that make this document; None where it is none, or has what the form has no
-    fields for."""
+    """Return the fields for this document; None if the document is not well-formed, or has content
+    that the form has no fields for."""
     try:
         xmldoc.well_formed(text.encode(), "template")
         root = ElementTree.fromstring(text)
@@ -145,7 +146,8 @@ def fields_of(text: str) -> Fields | None:
 
 
 def _shape(element: Element) -> object:
-    """Return an element's meaning, however it is written. A boot from disk need not be said."""
+    """Return an element's meaning, so that two spellings of the same meaning are equal. Defaults,
+    such as a boot from disk, are left out."""
     kept = [child for child in element if (child.tag, child.attrib) not in _UNSAID]
     attributes_ = sorted(
         (name, value) for name, value in element.attrib.items() if (name, value) not in _PLAIN

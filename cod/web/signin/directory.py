@@ -1,7 +1,8 @@
-"""Sign-in by an LDAP directory: somebody is looked for by their name, and whoever binds as what was
-found is they. Later it is asked whether it still knows them.
+"""Sign-in by an LDAP directory. The server searches the directory for the user by name, and then
+binds as the found entry with the user's password. Later it asks whether the directory still has the
+user.
 
-python-ldap speaks it (the extra `ldap`). Everything here blocks.
+The extra `ldap` brings python-ldap for that. All functions here block.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any, Literal
 from cod.model import GivenRole, Identity, Ldap, Refused, Role
 from cod.security import secretfile
 
-SILENCE = 10  # seconds that the directory may keep silent
-LONGEST_LOOK = 1800.0  # seconds; ten thousand people take less than two minutes of a quick one
-PROMPT = 0.05  # seconds by which each question makes that longer: many people, many groups
-# What stays the same about an entry: RFC 4530; Active Directory's; else its name.
+SILENCE = 10  # seconds after which an unanswered question to the directory fails
+LONGEST_LOOK = 1800.0  # seconds; a fast directory needs two minutes for ten thousand people
+PROMPT = 0.05  # seconds that each search adds to `LONGEST_LOOK`, for many people and groups
+# Attributes that identify an entry for ever: RFC 4530's; Active Directory's. Else it is the name.
 STAYS = ("entryUUID", "objectGUID")
 LONGEST = 255  # characters of a subject
 _EXTENSIBLE = re.compile(r":=\s*\{name\}")  # RFC 4515: such a match knows no '*'
@@ -28,7 +29,7 @@ TAKEN = {"keys": "sshPublicKey", "shell": "loginShell", "home": "homeDirectory"}
 MEMBERS = ("member", "uniqueMember")
 """Attributes of groups whose values are distinguished names."""
 GROUPS = {"group", "groupofnames", "groupofuniquenames"}
-"""Classes of entries that are groups; posixGroup is none of them: people may have it, too."""
+"""Classes of entries that are groups. posixGroup is missing, because people may have it, too."""
 MOST = 10_000  # members of a group that are looked at
 ATTRIBUTES = ("displayName", "cn", "mail", "uidNumber", "gidNumber", *STAYS)
 AWAY = "the directory that people sign in by does not answer: try again, or ask an administrator"
@@ -37,8 +38,8 @@ log = logging.getLogger("cod.ldap")
 
 
 def verify(rules: Ldap, name: str, password: str) -> Identity | None:
-    """Return the directory's user of that name; None where the name or the password is wrong.
-    Raises `Refused` where the directory cannot be asked."""
+    """Return the directory's user with that name; None if the name or the password is wrong. Raises
+    `Refused` if the directory cannot be asked."""
     ldap = _module()
     try:
         return _verified(ldap, rules, name, password)
@@ -68,7 +69,8 @@ def _verified(ldap: Any, rules: Ldap, name: str, password: str) -> Identity | No
 
 
 def _module() -> Any:
-    """python-ldap, which only sites need that have a directory. Raises `Refused`."""
+    """Return the module of python-ldap, which only sites with a directory need. Raises
+    `Refused`."""
     try:
         import ldap
     except ImportError:
@@ -81,10 +83,10 @@ def _module() -> Any:
 class DirectoryAnswer:
     """The directory's answer about people.
 
-    known    of the subjects that were asked about, those that it knows and lets in by the site's
-             filter; None: it has no more to tell
-    others   people whose names were asked for, and members of the groups that give roles
-    missing  names that were asked for and that it does not know
+    known    identities by subject, for those of the requested subjects that the directory has and
+             that the site's filter lets in; None: the directory cannot be searched for this subject
+    others   people whose names were requested, and members of the groups that give roles
+    missing  requested names that the directory does not have
     """
 
     known: Mapping[str, Identity | None]
@@ -100,10 +102,12 @@ def read(
     members: bool = False,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> DirectoryAnswer:
-    """Return what the directory tells of people by their `Identity.subject` and by `names`, and
-    with `members` of the members of the groups that give roles. Raises `Refused` where it cannot
-    be asked, has not told all of it after `LONGEST_LOOK`, or shows nobody at all: then it is not
-    to be believed."""
+    """Return what the directory knows about people: those with these values of `Identity.subject`,
+    those with these `names`, and, with `members`, the members of the groups that give roles.
+
+    Raises `Refused` if the directory cannot be asked, has not answered everything after
+    `LONGEST_LOOK`, or shows nobody at all, because such a directory cannot be believed.
+    """
     ldap = _module()
     try:
         with _DirectoryReader(ldap, rules, monotonic=monotonic) as reader:
@@ -128,11 +132,11 @@ def read(
 
 
 Entry = tuple[str, Mapping[str, list[bytes]]]
-"""A distinguished name, and what the entry has."""
+"""An entry: its distinguished name and its attributes."""
 
 
 class _DirectoryReader:
-    """A connection as whom the site looks for people, and what is asked over it."""
+    """A connection that is bound as the site's own user, and the searches over it."""
 
     def __init__(
         self,
@@ -149,19 +153,19 @@ class _DirectoryReader:
         self._monotonic, self._end = monotonic, monotonic() + LONGEST_LOOK
         self._connection = connection or _reading(ldap, rules)
         self._group_names: dict[int, str] = {}
-        # How directories answer that do not show a group: one that is misnamed or in another domain
-        # keeps nobody out.
+        # Errors of a directory that does not show a group. A group that is misnamed or in another
+        # domain keeps nobody out.
         self._hidden = (
             ldap.NO_SUCH_OBJECT,
             ldap.INSUFFICIENT_ACCESS,
             ldap.INVALID_DN_SYNTAX,
             ldap.REFERRAL,
         )
-        self._missing = set[str]()  # groups of which that was said
+        self._missing = set[str]()  # hidden groups that were logged
         taken = (attribute for key, attribute in TAKEN.items() if key in rules.take)
         self._attributes = [*ATTRIBUTES, rules.name_attribute, *taken]
-        # Whose name it is, is not asked: names change. What else the filter wants, of groups or
-        # locks, still goes.
+        # The site's filter for any name, because names change. Its other conditions, such as those
+        # about groups or locks, stay.
         self._whoever = (
             "(objectClass=*)"
             if _EXTENSIBLE.search(rules.filter)
@@ -177,13 +181,13 @@ class _DirectoryReader:
     # ------------------------------------------------ people
 
     def called(self, name: str) -> Entry | None:
-        """Return the one entry that is called so."""
+        """Return the only entry with that sign-in name; None if there is none, or more than one."""
         wanted = self._rules.filter.replace("{name}", self._escaped(name))
         return self._one(self._rules.base, self._ldap.SCOPE_SUBTREE, wanted)
 
     def of_subject(self, subject: str) -> Entry | Literal[True] | None:
-        """Return the entry with that `Identity.subject`, if the site's filter lets it in; True: it
-        cannot be asked for."""
+        """Return the entry with that `Identity.subject`, if the site's filter lets it in. Return
+        True if the directory cannot be searched for the subject, because it was cut off."""
         name = subject.removeprefix("ldap:")
         if len(subject) >= LONGEST:  # a name that was cut off
             return True
@@ -205,7 +209,8 @@ class _DirectoryReader:
         return bool(found)
 
     def members(self) -> Iterator[Entry]:
-        """Yield members of the groups that give roles, `MOST` of each at most."""
+        """Yield the members of the groups that give roles, at most `MOST` of each attribute of a
+        group."""
         for group in self._rules.groups:
             try:
                 found = self._search(
@@ -214,8 +219,8 @@ class _DirectoryReader:
             except self._hidden:
                 continue  # `_roles` says so
             for _, entry in found:
-                # Active Directory gives large groups in pieces, "member;range=0-1499": the first
-                # one does. Others come when they sign in.
+                # Active Directory returns large groups in pieces, "member;range=0-1499". Only the
+                # first piece is read here; other members get their roles when they sign in.
                 for attribute, values in entry.items():
                     named = attribute.lower() == "memberuid"
                     for value in values[:MOST]:
@@ -234,8 +239,8 @@ class _DirectoryReader:
                             yield one
 
     def _may_sign_in(self, dn: str, entry: Mapping[str, list[bytes]]) -> bool:
-        """Return whether the entry is where people are looked for, and no group: groups have names,
-        too, and a filter may let them in."""
+        """Return whether the entry is below the base of the site's searches, and not a group:
+        groups have names, too, and a filter may let them in."""
         place, base = self._place(dn), self._place(self._rules.base)
         classes = {value.decode(errors="replace").lower() for value in entry.get("objectClass", ())}
         return place[-len(base) :] == base and not classes & GROUPS
@@ -247,8 +252,8 @@ class _DirectoryReader:
         ]
 
     def identity(self, dn: str, entry: Mapping[str, list[bytes]], name: str = "") -> Identity:
-        """Return who an entry is. `name`: the sign-in name that was typed; '': that of the
-        entry."""
+        """Return the identity of an entry. `name` is the sign-in name that was typed; '': take the
+        entry's name."""
         own = _text(entry, self._rules.name_attribute)
         gid = _number(entry, "gidNumber")
         return Identity(
@@ -267,7 +272,7 @@ class _DirectoryReader:
         )
 
     def _keys(self, entry: Mapping[str, list[bytes]]) -> tuple[str, ...]:
-        """Return the entry's keys; none where they are not (any more) taken over."""
+        """Return the entry's SSH keys; none if the site does not take keys from the directory."""
         values = entry.get(TAKEN["keys"], []) if "keys" in self._rules.take else []
         return tuple(value.decode(errors="replace").strip() for value in values)
 
@@ -285,8 +290,8 @@ class _DirectoryReader:
         return self._group_names[gid]
 
     def _roles(self, dn: str, name: str) -> tuple[GivenRole, ...] | None:
-        """Return the roles that groups give; None where one of the groups is not there: it may
-        have been moved, and that takes nothing from anybody."""
+        """Return the roles that groups give to the entry. Return None if the directory hides one of
+        the groups: that group may have been moved, so nobody loses a role."""
         dn, name = self._escaped(dn), self._escaped(name)
         wanted = "".join(f"({attribute}={dn})" for attribute in MEMBERS)
         wanted = f"(|{wanted}(memberUid={name}))" if name else f"(|{wanted})"
@@ -313,7 +318,7 @@ class _DirectoryReader:
     def _one(
         self, base: str, scope: int, wanted: str, *, attributes: list[str] | None = None
     ) -> Entry | None:
-        """Return the entry that matches, if there is one and no other."""
+        """Return the entry that matches; None if no entry matches, or more than one."""
         try:
             found = self._search(base, scope, wanted, attributes or self._attributes, 2)
         except (
@@ -335,7 +340,7 @@ class _DirectoryReader:
 
 
 def _reading(ldap: Any, rules: Ldap) -> Any:
-    """Return a connection as whom the site looks for people."""
+    """Return a connection that is bound as the site's own user."""
     password = secretfile.first_line(rules.password_file) if rules.password_file else ""
     reader = _connected(ldap, rules)
     try:
@@ -384,7 +389,7 @@ def _stays(dn: str, entry: Mapping[str, list[bytes]]) -> str:
 
 
 def _number(entry: Mapping[str, list[bytes]], name: str) -> int | None:
-    """Return a POSIX number; None where the directory has none, or something else."""
+    """Return a POSIX number; None if the entry has none, or its value is no number."""
     text = _text(entry, name)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 11 else None
 

@@ -1,8 +1,9 @@
-"""Asks the LDAP directory from time to time what it tells of the users here: who was removed or
-locked there shall not be let in until a session or a token runs out, and its groups give roles.
+"""Asks the LDAP directory from time to time about the users of the site. A user who was removed or
+locked there must not stay signed in until a session or token expires; and the directory's groups
+give roles.
 
-A directory that is away says nothing about anybody: all stays as it is. Each server with a manager
-part asks; that two do harms nothing.
+While the directory does not answer, all users stay as they are. Each server with a manager part
+asks the directory, which does no harm.
 """
 
 from __future__ import annotations
@@ -22,23 +23,24 @@ from cod.web.signin import directory
 PERIOD = 60.0  # seconds between looks at the clock
 AGAIN = 300.0  # seconds after which a directory that was away is asked again
 AT_ONCE = 100  # users in one transaction
-MOST_NEW = 2000  # users that one look makes
+MOST_NEW = 2000  # users that one comparison makes
 
 log = logging.getLogger("cod.ldap")
 
 
 class DirectorySync(Periodic):
-    """One server's. How often it is asked is `site.signin.ldap.check`, which SIGHUP may change."""
+    """The comparison of one server's users with the directory, every `site.signin.ldap.check`
+    seconds, which SIGHUP may change."""
 
     def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "who has left the directory is not known", PERIOD)
         self._reactor, self._site, self._clock = reactor, site, clock
         self._last = float("-inf")  # when the directory was asked
         self._pause = 0.0
-        self._ended = False  # there is no directory any more, and no fault of it
+        self._ended = False  # the site has no directory, and the notice about it has ended
 
     async def look(self) -> None:
-        """Ask, if it is time."""
+        """Ask the directory, if it is time."""
         rules, now = self._site.current.signin.ldap, self._clock()
         if not rules.url and not self._ended:
             await self._pool.run(directory_sync.too_many, losers=(), asked=(), now=now)
@@ -52,7 +54,7 @@ class DirectorySync(Periodic):
             await follow(self._reactor, self._pool, self._site.current, self._clock)
         except Refused as error:
             self._last, self._pause = self._clock(), AGAIN
-            if error.code != "busy":  # of that `directory` has said why
+            if error.code != "busy":  # `directory` has logged the reason of that
                 log.error("%s: %s", self._trouble, error.sentence)
 
 
@@ -66,11 +68,11 @@ async def follow(
     actor: str = directory_sync.DIRECTORY,
     trust: bool = False,
 ) -> DirectorySyncResult:
-    """Take over what the directory tells of the users here, and of people who have not signed in
-    yet: members of the groups that give roles, and those of `names`. Raises `Refused` where it
-    cannot be asked.
+    """Apply what the directory knows about the site's users, and about people who have not signed
+    in yet: members of the groups that give roles, and those called `names`. Return what was
+    changed. Raises `Refused` if the directory cannot be asked.
 
-    trust  believe the directory even where many lose something at once
+    trust  apply the directory's answer even if many people lose rights at once
     """
     rules, since = site.signin.ldap, clock()
     asked = await pool.read(directory_sync.asked, now=since)

@@ -1,13 +1,13 @@
 """Sign-in by an OpenID Connect provider: the authorization code flow with PKCE (OpenID Connect Core
 1.0; RFC 7636).
 
-Authlib speaks OAuth, joserfc checks what the provider signed; both are the extra `oidc`. Everything
-here blocks.
+Authlib speaks OAuth, and joserfc checks the provider's signatures; the extra `oidc` brings both.
+All functions here block.
 
-What has to be the same when the browser comes back (state, nonce, PKCE verifier, where to go on)
-travels in a cookie of the browser's own, beginning with `__Host-`, so that nobody else can have put
-it there. What a provider says is believed if its token is signed by one of its keys, made for this
-site and this very sign-in, and has not run out.
+The values that must be the same when the browser comes back (state, nonce, PKCE verifier, the page
+to go on to) are in a cookie whose name begins with `__Host-`, so that no other site can set it. The
+provider's answer is believed if its ID token is signed by one of the provider's keys, is for this
+site and this sign-in, and has not expired.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ log = logging.getLogger("cod.oidc")
 
 
 class Provider:
-    """The provider that `[oidc]` names. `site`: the portal's URL; `clock`: seconds since the
-    epoch."""
+    """The provider in the site file's `[oidc]`. `site` is the portal's URL; `clock` returns seconds
+    since the epoch."""
 
     def __init__(self, rules: Oidc, site: str, clock: Callable[[], float]) -> None:
         self.rules = rules
@@ -55,7 +55,8 @@ class Provider:
         self._known: dict[str, tuple[float, Any]] = {}
 
     def begin(self, back: str) -> tuple[str, str]:
-        """(where to send the browser, the cookie to give it). Raises `Refused`."""
+        """Return the address to send the browser to, and the value of the cookie to set. Raises
+        `Refused`."""
         visit = {
             "state": secrets.token_urlsafe(32),
             "nonce": secrets.token_urlsafe(32),
@@ -73,8 +74,8 @@ class Provider:
         return str(url), urlsafe_b64encode(json.dumps(visit).encode()).decode().rstrip("=")
 
     def finish(self, query: Mapping[str, str], cookie: str) -> tuple[Identity, str]:
-        """Return the user that the provider vouches for, and the page to go on to. `query`: what
-        the browser came back with. Raises `Refused`."""
+        """Return the user that the provider vouches for, and the page to go on to. `query` is the
+        query string with which the browser came back. Raises `Refused`."""
         visit = _visit(cookie)
         fresh = 0 <= self._clock() - visit["at"] <= PATIENCE
         if not fresh or not secrets.compare_digest(
@@ -133,7 +134,7 @@ class Provider:
         return claims
 
     def _about(self, session: Any) -> Mapping[str, Any]:
-        """Return the provider's own description (OpenID Connect Discovery)."""
+        """Return the provider's description of itself (OpenID Connect Discovery)."""
         issuer = self.rules.issuer
         about: Mapping[str, Any] = self._fetched(
             session, f"{issuer.rstrip('/')}/.well-known/openid-configuration"
@@ -164,8 +165,8 @@ class Provider:
 
 
 class Speaking:
-    """A client for a few requests; what goes wrong meanwhile is logged, and told in one
-    sentence."""
+    """A client for a few requests to the provider. An exception within the `with` block is logged,
+    and raised as `Refused`."""
 
     def __init__(self, rules: Oidc, redirect: str, known: dict[str, Any]) -> None:
         self._rules, self._redirect, self._known = rules, redirect, known
@@ -202,7 +203,7 @@ class Speaking:
             return
         if not isinstance(error, Exception):
             raise error
-        self._known.clear()  # it may have new keys, or have moved
+        self._known.clear()  # the provider may have new keys, or new addresses
         log.warning(
             "sign-in by %s failed: %s: %s",
             self._rules.issuer,
@@ -218,7 +219,7 @@ class Speaking:
 
 
 def _visit(cookie: str) -> dict[str, Any]:
-    """Return the visit that the cookie describes. Raises `Refused`."""
+    """Return the values of the cookie. Raises `Refused`."""
     try:
         visit = json.loads(urlsafe_b64decode(cookie + "=" * (-len(cookie) % 4)))
         return {

@@ -1,7 +1,7 @@
-"""Sign-in of people: passwords, links and the cookies of browsers; the portal and the API call it.
+"""Sign-in of people by passwords, links and browsers' cookies, for the portal and the API.
 
-Passwords are verified in threads, few at once: each takes 64 MiB. Who comes when too many wait is
-asked to come again.
+Passwords are verified in threads, few at once, because each takes 64 MiB. If too many people wait
+for that, others are told to try again.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from cod.web.signin.oidc import Provider
 
 P = ParamSpec("P")
 T = TypeVar("T")
-AT_ONCE = 2
-ELSEWHERE = 4  # conversations with directories at once
-WAITING = 30
+AT_ONCE = 2  # passwords that are verified at once
+ELSEWHERE = 4  # requests to directories and providers at once
+WAITING = 30  # people who may wait for either
 
 
 class SignIn:
-    """The door for people.
+    """Sign-in of people.
 
-    Secrets of cookies and links are 256 random bits; the database has their digests only.
+    Secrets of cookies and links are 256 random bits; the database has only their digests.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class SignIn:
     async def token(
         self, name: str, password: str, wanted: Mapping[str, Any], *, address: str
     ) -> tuple[str, str]:
-        """(name, secret) of a new token, as `flows.people.tokens.make` wants it, for a program of
-        somebody who has no browser here. Raises as `sign_in`."""
+        """Return (name, secret) of a new token for a user without a browser here, by name and
+        password. `wanted` has the arguments of `flows.people.tokens.make`. Raises as `sign_in`."""
         user = await self._verified(name, password, address)
         secret = f"cod_{secrets.token_urlsafe(32)}"
         return (
@@ -81,8 +81,8 @@ class SignIn:
     # ------------------------------------------------ directories
 
     async def follow(self, who: Who, names: Sequence[str], *, trust: bool) -> DirectorySyncResult:
-        """Return what a comparison of the users here with the LDAP directory has changed, for an
-        administrator. Raises `Refused`."""
+        """Compare the site's users with the LDAP directory for an administrator; return what was
+        changed. Raises `Refused`."""
         asked = {"names": list(names), "trust": trust}
         await self._once(sync_flows.note, who=who, asked=asked)
         if not self._site.current.signin.ldap.url:
@@ -98,14 +98,15 @@ class SignIn:
         )
 
     async def oidc_begin(self, back: str) -> tuple[str, str]:
-        """(where to send the browser, the cookie to give it). Raises `Refused`."""
+        """Return the address to send the browser to, and the value of the cookie to set. Raises
+        `Refused`."""
         return await self._in_turn(self._away, self._oidc().begin, back)
 
     async def oidc_finish(
         self, query: Mapping[str, str], cookie: str, *, address: str, browser: str = ""
     ) -> tuple[str, str]:
-        """(the secret of a new session's cookie, where to go on) for one who comes back. Raises
-        `Refused`."""
+        """Return the secret of a new session's cookie, and the page to go on to, for a browser that
+        comes back from the provider. Raises `Refused`."""
         identity, back = await self._in_turn(self._away, self._oidc().finish, query, cookie)
         user = await self._known(identity, self._site.current.signin.oidc.create, address)
         return await self.vouched(user.id, address=address, browser=browser), back
@@ -131,7 +132,7 @@ class SignIn:
     # ------------------------------------------------ sessions
 
     async def vouched(self, user_id: int, *, address: str, browser: str = "") -> str:
-        """Return the same for a user whom a directory vouches for."""
+        """Begin a session for a user whose identity is proven; return the secret of its cookie."""
         cookie = secrets.token_urlsafe(32)
         await self._once(
             signin.begin,
@@ -146,7 +147,7 @@ class SignIn:
     async def session(
         self, cookie: str, *, address: str, by_itself: bool = False
     ) -> SignedIn | None:
-        """Return the user of a browser's session, by its cookie; None where the session is over.
+        """Return the user of a browser's session, by its cookie; None if the session is over.
         Requests that a page makes by itself do not prolong the session."""
         now = self._clock()
         found = await self._pool.read(
@@ -171,8 +172,8 @@ class SignIn:
     async def change_password(
         self, who: Who, old: str, new: str, *, keep: int | None = None
     ) -> int:
-        """Return a new password for the user who asks, who knows the old one. All their sessions
-        end but `keep`; how many."""
+        """Set a new password for the caller, who knows the old one. End all sessions of the user
+        but `keep`; return how many."""
         user = await self._verified(who.person, old, who.address)
         if user.id != who.user_id:
             raise signin.wrong()
@@ -181,13 +182,13 @@ class SignIn:
         return await self._once(people.set_password, who=who, password=new_hash, but=keep)
 
     async def _verified(self, name: str, password: str, address: str) -> User:
-        """Return the user of that name, whose password this is. Raises `Refused`."""
+        """Return the user with that name and password. Raises `Refused`."""
         now, password = self._clock(), signin.tried(password)
         tried = await self._pool.run(signin.attempt, name=name, address=address, now=now)
         try:
             user = await self._verified_by(tried, name, password, address)
         except Refused as error:
-            if error.code == "busy":  # nobody has said that the password is wrong
+            if error.code == "busy":  # the password was not checked, so it does not count as wrong
                 await self._pool.run(signin.unverified, name=name, address=address, now=now)
             raise
         if user is None:
@@ -206,8 +207,8 @@ class SignIn:
     async def _verified_by(
         self, tried: Attempt, name: str, password: str, address: str
     ) -> User | None:
-        """Return the user whom the site or its directory knows by that password; None: nobody.
-        Raises `Refused` 'busy' where that cannot be said now."""
+        """Return the user whose password the site, or its directory, confirms; None if it is wrong.
+        Raises `Refused` 'busy' if that cannot be checked now."""
         ldap = self._site.current.signin.ldap
         if ldap.url and (tried.user is None or tried.user.directory == "ldap"):
             identity = await self._in_turn(self._away, directory.verify, ldap, name, password)
@@ -216,7 +217,7 @@ class SignIn:
         return tried.user if right else None
 
     def _once(self, flow: Callable[..., T], **asked: Any) -> Deferred[T]:
-        """Run a flow that writes to the audit, once. The audit row has a random run id: where the
+        """Run a flow that writes to the audit, once. The audit row has a random run id. If the
         answer to the commit is lost, that row shows that the flow has run."""
         run, now = secrets.token_hex(16), self._clock()
         done = partial(has_run, run=run, now=now)
@@ -242,7 +243,7 @@ class SignIn:
         return await self._pool.read(invitations.look, digest=digest(secret), now=self._clock())
 
     async def accept(self, secret: str, *, address: str, browser: str = "", **fields: str) -> str:
-        """Do what a link is for, as `accepted`; the secret of a session's cookie. Raises
+        """Carry out a link, as `accepted` does; return the secret of a new session's cookie. Raises
         `Refused`."""
         user = await self.accepted(secret, address=address, **fields)
         return await self.vouched(user.id, address=address, browser=browser)
@@ -257,7 +258,8 @@ class SignIn:
         email: str = "",
         address: str,
     ) -> User:
-        """Do what a link is for: an account, or a new password. Raises `Refused`."""
+        """Carry out a link: make an account, or set a new password. Return the user. Raises
+        `Refused`."""
         link = await self.invitation(secret)
         signin.check_password(password, link.user or name)
         kept = await self._slowly(password_hash.hashed, password)
@@ -273,6 +275,6 @@ class SignIn:
         )
 
     async def join(self, secret: str, who: Who) -> Invitation:
-        """Add the one who asks to a link's group. Raises `Refused`."""
+        """Add the caller to a link's group. Raises `Refused`."""
         found: Invitation = await self._once(invitations.join, digest=digest(secret), who=who)
         return found
