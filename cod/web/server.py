@@ -46,17 +46,18 @@ from cod.web.portal.registry import ACTIONS, PAGES
 from cod.web.signin.service import SignIn
 from cod.wire.tus import PIECE_TYPE
 
-SWEEP = 60.0  # seconds between looks for uploads that nothing more comes of
+SWEEP = 60.0  # seconds between searches for uploads that have expired
 DAY = 86400.0
-BACKLOG = 512  # connections that wait to be taken
-# connections at once; from one address, which may be that of many people
+BACKLOG = 512  # connections that wait to be accepted
+# connections at once, of all clients and from one address, which many people may share
 MOST, MOST_OF_ONE = 4096, 2048
 
 log = logging.getLogger("cod.api")
 
 
 def _refusal(detail: str) -> bytes:
-    """Return a whole answer, after which the connection is closed."""
+    """Return the bytes of an answer to a request that cannot be read; the connection is closed
+    after it."""
     problem = {
         "type": "urn:cod:problem:bad_request",
         "title": "Bad Request",
@@ -76,14 +77,14 @@ _LONG = _refusal("a line of the request is longer than 16,384 bytes: ask for les
 
 
 class ConnectionCount:
-    """The connections that there are. `of_one`: how many one address may have; None: as many as
-    all."""
+    """The number of open connections. `of_one` is the most that one address may have; None: as many
+    as all together."""
 
     def __init__(self, of_one: int | None) -> None:
         self._of_one, self._by_peer = of_one, Counter[str]()
 
     def enter(self, peer: str) -> bool:
-        """Return whether one more connection may come from there. Then it is counted."""
+        """Return whether one more connection from that address may open. If so, count it."""
         fits = self._by_peer.total() < MOST and (
             self._of_one is None or self._by_peer[peer] < self._of_one
         )
@@ -94,21 +95,21 @@ class ConnectionCount:
         return fits
 
     def leave(self, peer: str) -> None:
-        """Count one that has ended."""
+        """Count a connection as closed."""
         self._by_peer[peer] -= 1
         if not self._by_peer[peer]:
             del self._by_peer[peer]
 
 
 class Channel(http.HTTPChannel):
-    """HTTP/1.1 by Twisted, but for the answer to what is none, and for those that are too many."""
+    """HTTP/1.1 by Twisted, with our own answers to what is not HTTP and to excess connections."""
 
     transport: Any
     factory: Any
     _peer: str | None = None
 
     def connectionMade(self) -> None:
-        """Count the connection, or cut it off."""
+        """Count the connection, or close it if there are too many."""
         super().connectionMade()  # type: ignore[no-untyped-call]
         peer = str(getattr(self.transport.getPeer(), "host", ""))
         if self.factory.connections.enter(peer):
@@ -117,17 +118,17 @@ class Channel(http.HTTPChannel):
             self.transport.abortConnection()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Count the connection no more."""
+        """Count the connection as closed."""
         if self._peer is not None:
             self.factory.connections.leave(self._peer)
         super().connectionLost(reason)  # type: ignore[no-untyped-call]
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        """Send a problem document, and close; Twisted's own answer has nothing but the status."""
+        """Send a problem document, and close. Twisted's own answer has only the status."""
         self._refuse(_UNREADABLE)
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """Say so, and close; Twisted's own way is to close without a word."""
+        """Send a problem document, and close. Twisted itself closes without an answer."""
         self._refuse(_LONG)
 
     def _refuse(self, answer: bytes) -> None:
@@ -136,7 +137,7 @@ class Channel(http.HTTPChannel):
 
 
 class Api(http.HTTPFactory):
-    """The API, and the portal unless it is local, on one listening port."""
+    """The API, and the portal unless the port is local, on one listening port."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(timeout=60, reactor=context.reactor)
@@ -149,10 +150,11 @@ class Api(http.HTTPFactory):
     protocol = Channel  # type: ignore[assignment]
 
     def log(self, request: http.Request) -> None:
-        """Twisted's own access log is not used; `WebRequest` writes one line."""
+        """Write nothing: Twisted's access log is not used, because `WebRequest` logs each
+        request."""
 
     def buildProtocol(self, addr: Any) -> Any:
-        """Return a connection, whose requests are ours."""
+        """Return a connection whose requests are `WebRequest`s."""
         channel: Any = super().buildProtocol(addr)
         channel.requestFactory = lambda connection, _queued: WebRequest(
             self.context, connection, partial(body_of, self.context, self.portal)
@@ -165,8 +167,8 @@ class Api(http.HTTPFactory):
 
 
 class ApiServer(Service):
-    """The API on its UNIX socket and on each (address, port) of `listen`; `ports` says what was
-    bound."""
+    """The API on its UNIX socket and on each (address, port) of `listen`. `ports` has the bound
+    ports."""
 
     def __init__(
         self,
@@ -225,7 +227,7 @@ class ApiServer(Service):
         self.ports: list[int] = []
 
     def startService(self) -> None:
-        """Listen. Raises CannotListenError or OSError."""
+        """Listen on all ports. Raises CannotListenError or OSError."""
         super().startService()  # type: ignore[no-untyped-call]
         _free(self._path)
         self._listening = [self._reactor.listenUNIX(str(self._path), self._apis[0], mode=0o600)]
@@ -243,7 +245,7 @@ class ApiServer(Service):
         return self._reactor.listenSSL(port, self._apis[1], self._tls, BACKLOG, address)
 
     def reread(self) -> None:
-        """Take over a certificate that has changed."""
+        """Use the certificate's file if it has changed."""
         try:
             if self._tls:
                 self._tls.reread()
@@ -251,7 +253,7 @@ class ApiServer(Service):
             log.error("the certificate cannot be taken over; the old one stays: %s", error)
 
     def stopService(self) -> Deferred[Any]:
-        """Take no more connections, and end the event streams and a simulation under way."""
+        """Accept no more connections, and end the event streams and a running simulation."""
         super().stopService()  # type: ignore[no-untyped-call]
         for loop in (self._sweep, self._renewal):
             if loop.running:
@@ -268,8 +270,8 @@ class ApiServer(Service):
 
 
 def body_of(context: Context, portal: Portal | None, request: WebRequest) -> Body:
-    """Decide by a request's line and headers where its body goes. `portal`: None where there are no
-    pages."""
+    """Return the body for a request, chosen by its path and headers. `portal` is None if the port
+    has no pages."""
     kind = str(request.getHeader("content-type") or "")
     if request.api_path and kind == PIECE_TYPE:
         return PieceBody(request, context)
@@ -284,8 +286,8 @@ def body_of(context: Context, portal: Portal | None, request: WebRequest) -> Bod
 
 
 def _free(path: Path) -> None:
-    """Remove the socket of a server that is gone; one that answers is left alone, and binding will
-    fail."""
+    """Remove the socket of a server that is gone. A socket that answers is left alone, and binding
+    will fail."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

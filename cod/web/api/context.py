@@ -22,16 +22,16 @@ from cod.web.http.uploads.intake import Intake
 class Context(WebPort):
     """The server's parts, settings and secrets, as requests on one port see them.
 
-    images        folder that images are served from
+    images        the folder that images are served from
     intake        takes uploads
-    upload_limit  bytes
+    upload_limit  the largest upload, in bytes
     wake          carries out the effects of a flow
-    metrics       makes the text of `/metrics`
+    metrics       returns the text of `/metrics`
     webhook_key   the secret that webhooks' keys are derived from
     authority     the site's certificate authority for VCMs
-    consoles      folder that consoles are kept in, or None
-    settings      the site file and changes of it
-    fingerprint   says the SHA-256 of the web server's certificate, hex; '' where there is none
+    consoles      the folder that consoles are kept in, or None
+    settings      the site file and its changes
+    fingerprint   returns the SHA-256 of the web server's certificate, hex; '' if there is none
     """
 
     images: Path

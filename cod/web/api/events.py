@@ -1,12 +1,12 @@
-"""Server-sent events: transitions of nodes as they are written to the history, the progress of
-disks being written, and notices; to each client what it may see.
+"""Server-sent events: nodes' transitions as they are written to the history, the progress of disks
+being written, and notices. Each client gets the events that it may see.
 
-One poll serves all streams of a process: twice a second, more seldom with many streams, it reads
-what is new in the history and the notices by id, and what has changed of the progress; what came of
-it is made into text once for each set of groups that somebody watches for. Ids only grow, but
-MariaDB may commit them out of order: the last `OVERLAP` ids are looked at again, and each row is
-sent once. A client that comes back names the last transition that it saw; of the notices it gets
-those that are not older. Who is slow to read is waited for up to `HELD` bytes.
+One poll serves all streams of a process. Twice a second, more seldom with many streams, it reads
+new rows of the history and of the notices by id, and changes of the progress. It makes the text of
+the events once for each set of groups that a stream follows. Ids only grow, but MariaDB may commit
+them out of order: the last `OVERLAP` ids are read again, and each row is sent once. A client that
+comes back names the last transition that it saw, and gets the notices that are at least as young.
+For a slow client up to `HELD` bytes are kept.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from cod.pool import Pool
 from cod.web.api.event_texts import Event, Following, Groups, events_of, progress
 from cod.web.http.errors import HttpProblem
 
-PERIOD = 0.5  # seconds between two looks; more with many streams, which are each written to
-MANY = 500  # streams to which a second is enough time
-KEEPALIVE = 15.0
-CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
-MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
-AT_ONCE = 500  # rows of one look, of which `events_of.OVERLAP` were looked at before
-BEHIND = 50_000  # transitions
-HELD = 2**18
-SELDOM = 4.0  # seconds
+PERIOD = 0.5  # seconds between two polls; more with many streams, which are each written to
+MANY = 500  # streams that can be written to in a second
+KEEPALIVE = 15.0  # seconds
+CHECKED = 60.0  # seconds after which a client's rights are checked again
+MOST, MOST_OF_ONE = 1000, 40  # streams at once, of all clients and of one user
+AT_ONCE = 500  # rows of one poll, of which `event_texts.OVERLAP` were read before
+BEHIND = 50_000  # past transitions that a client that comes back may be sent
+HELD = 2**18  # bytes
+SELDOM = 4.0  # seconds between two fetches of a page's parts, at least
 log = logging.getLogger("cod.api")
 
 
 class Hub:
-    """The event streams of a process, and the loop that reads new events for all of them. The
-    loop runs while there is a stream."""
+    """The event streams of a process, and the loop that reads new events for all of them. The loop
+    runs while there is a stream."""
 
     def __init__(self, reactor: Any, pool: Pool) -> None:
         self.pool, self.reactor = pool, reactor
@@ -62,7 +62,7 @@ class Hub:
         return ""
 
     async def join(self, stream: EventStream) -> None:
-        """Add the stream: it is sent the events from now on."""
+        """Add a stream, which is sent the events from now on."""
         await self._turn.acquire()
         try:
             if not self._loop.running:
@@ -85,13 +85,13 @@ class Hub:
         return max(SELDOM, len(self.streams) / 8)
 
     def period(self) -> float:
-        """Return the seconds from one look at the database to the next. Each stream is written to
-        once in that time, with all that has happened."""
+        """Return the seconds between two polls of the database. In that time each stream is written
+        to once."""
         return max(PERIOD, len(self.streams) / MANY)
 
     def last_change(self, groups: Groups) -> float:
-        """Return when something was last told to those who see these groups (None: all), on the
-        reactor's clock; when the loop began, where nothing was. Progress does not count."""
+        """Return when an event was last told to those who see these groups (None: all), on the
+        reactor's clock. If there was none, return when the loop began. Progress does not count."""
         of = (None,) if groups is None else groups
         return max(
             (self._changed_at[each] for each in of if each in self._changed_at), default=self._began
@@ -148,35 +148,35 @@ def _person(who: Who) -> object:
 
 @implementer(IPushProducer)
 class EventStream:
-    """One client that follows the events. `again` reads the client's rights anew: its session may
-    have ended, or its groups may have changed."""
+    """A client that follows the events. `again` looks up the client's rights anew, because its
+    session may have ended, or its groups may have changed."""
 
     def __init__(self, hub: Hub, request: Any, who: Who, again: Any) -> None:
         self._hub, self._request, self.who, self._again = hub, request, who, again
-        self._behind: list[Event] | None = []  # while it catches up: what happens meanwhile
+        self._behind: list[Event] | None = []  # new events, while the stream catches up
         self._held: list[str] = []
         self._size = 0
         self._paused = self._gone = False
         self._floors, self._careful = (0, 0), 2
-        self._sent: set[tuple[str, int | None]] = set()  # by the last look while it caught up
+        self._sent: set[tuple[str, int | None]] = set()  # by the last read of `_catch_up`
         self._reads: Deferred[None] | None = None
         self._spoke = self._checked = hub.reactor.seconds()
 
     @property
     def groups(self) -> Groups:
-        """The groups whose events the client may see; None: all."""
+        """Return the groups whose events the client may see; None: all groups."""
         return self.who.groups
 
     async def start(self, after: int | None) -> None:
         """Send the events after the event `after` (None: from now on) until the client leaves.
 
-        Of past transitions at most the last `BEHIND` are sent: to read years of them for each new
-        client would delay all others.
+        Of past transitions at most the last `BEHIND` are sent, because reading years of them for
+        each new client would delay all others.
         """
         pool = self._hub.pool
         newest = await pool.read(views.last_event)
         if after is not None and after > newest:
-            after = None  # seen before a restore: what comes has lower ids
+            after = None  # the client saw it before a restore: new events have lower ids
         latest = await pool.read(views.told_until, after)
         floor = newest if after is None else max(after, newest - BEHIND)
         self._floors = (floor, latest)
@@ -200,7 +200,7 @@ class EventStream:
             if self._paused:  # until the client has read what it was sent
                 self._reads = Deferred()
                 await self._reads
-            self._behind = []  # it is in the tables, and read now
+            self._behind = []  # these events are in the tables, and are read now
             rows, _, notices = await self._hub.pool.read(
                 views.happened, rows_seen.after(), notices_seen.after()
             )
@@ -222,7 +222,7 @@ class EventStream:
 
     def _fresh(self, events: list[Event]) -> str:
         """Return the text of those events that are new to the client: not sent by `_catch_up`, and
-        later than the events from which it started."""
+        later than the events from which the stream started."""
         return "".join(
             each.text(self.groups)
             for each in events
@@ -231,7 +231,7 @@ class EventStream:
         )
 
     def hear(self, text: str, events: list[Event]) -> None:
-        """Send what has happened; `text` is that for the stream's groups."""
+        """Send new events; `text` is their text for the stream's groups."""
         now = self._hub.reactor.seconds()
         if now - self._checked > CHECKED:
             self._checked = now
@@ -239,7 +239,8 @@ class EventStream:
         if self._behind is not None:
             self._behind += events
             return
-        # this look may have begun before the stream had caught up; the next one surely has not
+        # The poll of these events may have begun before the stream had caught up. The next poll
+        # surely begins later.
         if self._careful:
             self._careful -= 1
             text = self._fresh(events)
@@ -266,7 +267,7 @@ class EventStream:
         self._held.append(text)
         self._size += len(text)
         if self._size > HELD:
-            self.stop()  # it can come back and name what it saw last
+            self.stop()  # the client can come back and name the last event that it saw
 
     def stop(self) -> None:
         """End the stream from this side."""
@@ -276,18 +277,18 @@ class EventStream:
             self._request.finish()
 
     def pauseProducing(self) -> None:
-        """The client is slow."""
+        """Hold text back, because the client is slow."""
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """The client has caught up."""
+        """Send the text that was held back, because the client has caught up."""
         self._paused = False
         held, self._held, self._size = self._held, [], 0
         self._speak("".join(held))
         self._has_read()
 
     def stopProducing(self) -> None:
-        """The client is gone."""
+        """End the stream, because the client is gone."""
         self._gone = True
         self._hub.leave(self)
         self._has_read()

@@ -1,9 +1,9 @@
-"""Prometheus metrics. Each process counts into files below the run folder; the web part adds them
-up for `/metrics`, and asks the database for what is there now.
+"""Prometheus metrics. Each process counts into files below the run folder. The web part adds them
+up for `/metrics`, and reads the present numbers from the database.
 
 `prometheus_client` decides at its import whether several processes share the counters
-(PROMETHEUS_MULTIPROC_DIR), so this module is imported after the composition root has set it.
-Without it only the database's counts are shown.
+(PROMETHEUS_MULTIPROC_DIR), so this module is imported after the composition root has set that
+variable. Without the variable only the database's counts are shown.
 """
 
 from __future__ import annotations
@@ -65,21 +65,21 @@ def observe(flow: str, seconds: float, succeeded: bool) -> None:
 
 
 class Mirror:
-    """Carries what an edge counts in plain numbers over into `counter`, whenever it is called."""
+    """Copies counts that an edge keeps as plain numbers to `counter`, whenever it is called."""
 
     def __init__(self, counter: Counter, counts: Mapping[str, int]) -> None:
         self._counter, self._counts = counter, counts
         self._carried: dict[str, int] = {}
 
     def __call__(self) -> None:
-        """Carry over what has been added since the last time."""
+        """Add the increase of the counts since the last call."""
         for what, count in self._counts.items():
             self._counter.labels(what).inc(count - self._carried.get(what, 0))
             self._carried[what] = count
 
 
 class Families(Collector):
-    """Metrics that were made already, for a registry."""
+    """A collector of given metrics, for a registry."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families
@@ -173,13 +173,13 @@ class MetricsRows(NamedTuple):
 
 
 def families(rows: MetricsRows) -> list[Metric]:
-    """Return the metrics of what the database says."""
+    """Return the metrics that are made from rows of the database."""
     made = _counts(rows.counts), _energy(rows.energy), _faults(rows.faults), _starts(*rows.starts)
     return [metric for each in made for metric in each]
 
 
 def text(rows: MetricsRows) -> bytes:
-    """Return everything, in Prometheus's text format."""
+    """Return all metrics, in Prometheus's text format."""
     registry = CollectorRegistry()
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
@@ -188,7 +188,7 @@ def text(rows: MetricsRows) -> bytes:
 
 
 def page(pool: Pool, site: SiteRef, clock: Callable[[], float]) -> Deferred[bytes]:
-    """Return `text` with what the database says now."""
+    """Return `text` with the database's present metrics."""
     return pool.read(_rows, site.current, clock()).addCallback(text)
 
 

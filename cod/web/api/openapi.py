@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the REST API, made from the table that serves it; its words are in
+"""The OpenAPI 3.1 document of the REST API, made from the table of routes; its texts are in
 `openapi_texts`."""
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _rights(route: Route) -> str:
-    """Return the people who may ask, in the words of the docstring of the route's claims."""
+    """Return the description of the callers who may use the route, from the docstring of its
+    claims."""
     if route.open:
         return "For those who have not signed in, too."
     rights = cleandoc(route.claims.__doc__ or "").replace("\n", " ").removeprefix(CLAIMS)
@@ -131,7 +132,7 @@ def _success(route: Route) -> dict[str, Any]:
 
 
 def _headed(headers: dict[str, str]) -> dict[str, Any]:
-    """Return the headers of an answer, by what each says."""
+    """Return the headers of an answer, given a description of each."""
     named = {n: {"description": about, "schema": _TEXT} for n, about in headers.items()}
     return {"headers": named} if named else {}
 
@@ -278,7 +279,8 @@ def _parameters_of(query: type[Query]) -> list[dict[str, Any]]:
 
 
 def _of_text(schema: dict[str, Any], named: dict[str, Any]) -> dict[str, Any]:
-    """Return a parameter's schema, which stands by itself: in a query string nothing is null."""
+    """Return the schema of a parameter by itself. A query string has no null, so the schema has
+    none."""
     kinds = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
     if len(kinds) == 1:
         schema = {

@@ -1,5 +1,5 @@
-"""Names of PCI devices, from the list that the distribution ships (Debian's package pci.ids), where
-it is installed."""
+"""Names of PCI devices, from the list of the distribution (Debian's package pci.ids), if it is
+installed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ PLACES = (Path("/usr/share/misc/pci.ids"), Path("/usr/share/hwdata/pci.ids"))
 
 @dataclass(frozen=True, slots=True)
 class PciNames:
-    """The list. Keys are lower-case hex digits: a vendor's four, vendor and device's eight, class
-    and subclass' four (two: the class alone)."""
+    """The list of names. Keys are lower-case hex digits: four of a vendor, eight of vendor and
+    device, four of class and subclass, two of a class alone."""
 
     vendors: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, str] = field(default_factory=dict)
     classes: Mapping[str, str] = field(default_factory=dict)
 
     def of_class(self, class_: str) -> str:
-        """Return the name of a class with its subclass; '' where the list has none."""
+        """Return the name of a class with its subclass; '' if the list lacks it."""
         return self.classes.get(class_) or self.classes.get(class_[:2], "")
 
     def of_device(self, vendor: str, device: str) -> str:
@@ -29,12 +29,12 @@ class PciNames:
         return " ".join(filter(None, (self.vendors.get(vendor), self.devices.get(vendor + device))))
 
     def short(self, vendor: str, device: str) -> str:
-        """Return the device's name without its vendor's; '' where the list has none."""
+        """Return the device's name without its vendor's; '' if the list lacks it."""
         return self.devices.get(vendor + device, "")
 
 
 def installed() -> PciNames:
-    """Return the installed list; an empty one where none is installed. A list that was replaced is
+    """Return the installed list; an empty one if none is installed. A list that was replaced is
     read again."""
     for path in PLACES:
         try:

@@ -1,4 +1,4 @@
-"""Fields of replies and bodies, made of what is written at a record's fields
+"""Fields of replies and bodies, made from the descriptions of a record's fields
 (`model.described`)."""
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _LAST_MOMENT = 1e11  # seconds since the epoch; dates of later ones cannot be wr
 
 
 def record_of(model: type[BaseModel]) -> type | None:
-    """Return the described record that a subclass of a generic model such as `ReplyOf[Group]` is
-    made of; None for others."""
+    """Return the described record of a subclass of a generic model, such as the group of
+    `ReplyOf[Group]`; None for other models."""
     for base in model.__bases__:
         for record in getattr(base, "__pydantic_generic_metadata__", {}).get("args", ()):
             if isinstance(record, type) and described(record):
@@ -29,14 +29,15 @@ def record_of(model: type[BaseModel]) -> type | None:
 
 
 def add_all(model: type[BaseModel]) -> None:
-    """Give a model of `ReplyOf[a record]` that is being made the record's fields, but its own."""
+    """Add all fields of the record to a new subclass of `ReplyOf[the record]`, but for those that
+    the subclass declares itself."""
     (record,) = vars(model.__bases__[0])["__pydantic_generic_metadata__"]["args"]
     hints, own = get_type_hints(record, include_extras=True), get_annotations(model)
     model.__annotations__ = {each.name: hints[each.name] for each in fields(record)} | own
 
 
 def add_to_reply(model: type[BaseModel], fields: list[RecordField]) -> None:
-    """Give a model that is being made the fields that people may see."""
+    """Add to a new model the record's fields that people may see."""
     own = get_annotations(model)
     model.__annotations__ = {
         each.name: Annotated[
@@ -50,9 +51,9 @@ def add_to_reply(model: type[BaseModel], fields: list[RecordField]) -> None:
 def add_to_body(
     model: type[BaseModel], fields: tuple[RecordField, ...], defaults: dict[str, Any] | None
 ) -> None:
-    """Add to `model` the record's fields that people may set. `defaults`: values of fields that are
-    left out, before the record's own. Without `defaults` each field may be left out, and is
-    None."""
+    """Add to a new model the record's fields that people may set. The value of a field that is left
+    out is that in `defaults`, or else the record's own. If `defaults` is None, each field may be
+    left out, and is None then."""
     own = get_annotations(model)
     made: dict[str, Any] = {}
     for order, each in enumerate(fields):
@@ -74,8 +75,8 @@ def _or_none(kind: Any, optional: bool) -> Any:
 
 
 def _shown(order: int, field: RecordField) -> Any:
-    """Return what the document says of a field: its sentence, label, kind and place among the
-    record's."""
+    """Return the field's description in the OpenAPI document: its sentence, label, kind and place
+    among the record's fields."""
     about = field.about
     extra: dict[str, Any] = {"x-label": about.label, "x-kind": str(about.kind), "x-order": order}
     sentence = field.sentence("null", _UNITS.get(about.kind, ""))

@@ -30,9 +30,16 @@ log = logging.getLogger("cod.api")
 
 
 class HttpProblem(Exception):
-    """The request cannot be answered: HTTP status, stable code, a sentence, the part of the input
-    that is meant; and what is wrong with each part, where several are; `wait`: seconds after which
-    it is worth asking again; `remedies`: of a request that is impossible."""
+    """A request that cannot be answered.
+
+    status    the HTTP status
+    code      a stable code
+    detail    a sentence
+    field     the part of the input at fault, if there is one
+    faults    the fault of each part of the input, if there are several
+    wait      seconds after which to try again; 0: not known
+    remedies  changes that would make an impossible request possible
+    """
 
     def __init__(
         self,
@@ -51,8 +58,8 @@ class HttpProblem(Exception):
         self.faults = faults or ({field: detail} if field else {})
 
     def headers(self) -> dict[str, str]:
-        """Return what a client needs to know when to ask again (RFC 9110, 10.2.3; RateLimit-Reset,
-        in seconds)."""
+        """Return the headers that say when to try again (RFC 9110, 10.2.3; RateLimit-Reset, in
+        seconds)."""
         if not self.wait:
             return {}
         limited = (
@@ -64,8 +71,8 @@ class HttpProblem(Exception):
 
 
 def unexpected(error: Exception) -> HttpProblem:
-    """Return the problem that the client is told for an exception of a flow: a rule's sentence; a
-    late event; the database away; a bug."""
+    """Return the problem document that the client is sent for an exception of a flow, such as a
+    rule's refusal, a late event, a database that does not answer, or a bug."""
     if isinstance(error, SlowDown):
         return HttpProblem(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):

@@ -17,7 +17,7 @@ class WebPort:
 
     local    it is the UNIX socket, for the local administrator
     names    host names of the server in lower case, beside its addresses
-    proxied  there is no TLS on it: a proxy on this host says where requests come from
+    proxied  it has no TLS: the headers of a proxy on this host give the clients' addresses
     """
 
     reactor: Any

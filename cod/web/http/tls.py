@@ -1,5 +1,5 @@
-"""TLS for the web server: contexts for connections from a certificate that may be another one
-tomorrow."""
+"""TLS for the web server: connections with a certificate that may be replaced while the server
+runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger("cod.api")
 
 @implementer(IOpenSSLServerConnectionCreator)
 class WebTls:
-    """Certificate options for `listenSSL`. `files` names the certificate and makes it if need be;
-    it is asked at each `reread`.
+    """Certificate options for `listenSSL`. `files` returns the files of the certificate and its
+    key, which it makes if need be; each `reread` calls it again.
 
-    `fingerprint`: the certificate's SHA-256, hex. Raises what `files` does, and
+    `fingerprint`: the certificate's SHA-256, hex. Raises the exceptions of `files`, and
     `webcert.BadWebCertificate`.
     """
 
@@ -52,7 +52,7 @@ class WebTls:
             log.info("the web server's certificate has the SHA-256 %s", shown)
 
     def serverConnectionForTLS(self, protocol: Any) -> SSL.Connection:
-        """Return the next connection, which may negotiate its protocol (ALPN), as browsers want
-        to."""
+        """Return a connection that may negotiate its protocol (ALPN), because browsers ask for
+        that."""
         connection: SSL.Connection = self._options.serverConnectionForTLS(protocol)
         return connection

@@ -1,13 +1,13 @@
-"""The REST API as one table: what may be asked, how it is checked, which flow answers, what the
-answer looks like.
+"""The REST API as one table: its routes, each with the checks of its request, its flow and its
+reply.
 
-`web.server` serves the table, `web.openapi` describes it. A route's `call` gets the checked
-question and returns the flow with its arguments; its `shape` makes the reply from the flow's value.
+`web.server` serves the table, and `web.api.openapi` describes it. A route's `call` gets the checked
+request and returns the flow with its arguments; its `shape` makes the reply from the flow's value.
 
-Each module is a noun: the models of requests (which refuse unknown keys) and replies, and the
-routes. Times are seconds since the epoch (UTC), lengths of time seconds, sizes bytes. Things are
-named by their names, never by row ids; a template is named 'name' (its newest revision) or
-'name@revision'. Unknown keys of a request are refused.
+Each module is a noun, and has the models of requests and replies, and the routes. Times are seconds
+since the epoch (UTC), lengths of time seconds, sizes bytes. Things are named by their names, never
+by row ids. A template is named 'name' (its newest revision) or 'name@revision'. Unknown keys of a
+request are refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Oneself: account, keys, sessions, tokens; signing in by programs; the site's tokens and the
-audit."""
+"""The caller's own account: profile, keys, sessions, tokens; sign-in of programs; the site's tokens
+and the audit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Myself(Reply):
 
     @classmethod
     def of_who(cls, who: model.Who, user: model.User | None, roles: list[model.Member]) -> Myself:
-        """Return the reply from who asks, and what is known of them."""
+        """Return the reply from the caller, and what is known about them."""
         return cls.read_from(
             who,
             user=UserReply.of(user) if user else None,
@@ -94,7 +94,7 @@ class SignInBody(Body):
 
 
 class PasswordChange(Body):
-    """A new password, by one who knows the old one."""
+    """A new password, with the old one as a proof."""
 
     old: Password
     new: Password
@@ -118,7 +118,8 @@ class FirstStepReply(ReplyOf[model.FirstStep], whole=True):
 
 class TokenMake(Body):
     """A token of one's own. `lifetime` in seconds; null: for ever. `group`: only for that group's
-    things. 'calendar': for the address of the calendar feed, /calendar.ics?token=TOKEN, only."""
+    things. The scope 'calendar' is only for the address of the calendar feed,
+    /calendar.ics?token=TOKEN."""
 
     name: TokenName
     scope: Literal["read", "write", "calendar"] = "write"
@@ -127,9 +128,10 @@ class TokenMake(Body):
 
 
 class SiteToken(Body):
-    """A token that acts as the site's administrator, or may only look; 'metrics': only at metrics
-    and at which nodes a monitoring system should watch; 'calendar': only at the site's calendar
-    feed, /calendar.ics?token=TOKEN. `lifetime` in seconds; null: for ever."""
+    """A token with the rights of an administrator of the site, or with the right to read only.
+    'metrics': only to read metrics and the nodes that a monitoring system should watch; 'calendar':
+    only for the site's calendar feed, /calendar.ics?token=TOKEN. `lifetime` in seconds; null: for
+    ever."""
 
     name: TokenName
     scope: Literal["read", "admin", "metrics", "calendar"] = "read"
@@ -137,7 +139,7 @@ class SiteToken(Body):
 
 
 class TokenReply(Reply):
-    """A token: what it is called and may."""
+    """A token: its name and its rights."""
 
     name: str
     scope: str
@@ -152,7 +154,7 @@ class TokenReply(Reply):
 
 
 class TokenMade(Reply):
-    """A new token; itself shown this once."""
+    """A new token. The token itself is shown this once."""
 
     name: str
     token: str
@@ -171,8 +173,8 @@ class AuditQuery(Paged):
 
 
 class AuditReply(ReplyOf[model.AuditRow], whole=True):
-    """A change that somebody made. `before` and `after`: what differs; null where there was or is
-    nothing to say."""
+    """A change, and who made it. `before` and `after` have the values that differ; null if there
+    are none."""
 
     action: str
     before: dict[str, Any] | None
@@ -200,7 +202,8 @@ def _made(
     ask: Call[Names, TokenMake | SiteToken],
     make: partial[model.ApiToken] | partial[tuple[model.ApiToken, str | None]],
 ) -> Flow[TokenMade]:
-    """Return a flow that makes a token. Its value has the token's secret, which is shown once."""
+    """Return a flow that makes a token. The flow's value has the token's secret, which is shown
+    once."""
     secret = f"cod_{secrets.token_urlsafe(32)}"
 
     def made(tx: Tx) -> TokenMade:
@@ -392,7 +395,7 @@ DOORS = (
 
 
 def audited(ask: Call[Names, BaseModel, AuditQuery]) -> Flow[Listed[model.AuditRow]]:
-    """Return the flow that lists the changes asked for."""
+    """Return the flow that lists the requested changes."""
     return partial(
         audit.every,
         page=ask.query.page,

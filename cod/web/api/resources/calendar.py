@@ -1,5 +1,5 @@
-"""The calendar: vclusters that hold nodes, until when, and nodes that change hands at a known
-time."""
+"""The calendar: vclusters that hold nodes and the ends of their leases, and nodes that change hands
+at a known time."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class CalendarBar(ReplyOf[calendar.Bar], whole=True):
 
 
 class CalendarRow(ReplyOf[calendar.Row], whole=True):
-    """A vcluster with its bars, by their starts. `group`, `vcluster`: null where it may not be
-    seen; `types`: nodes held now by type, '' for nodes without one."""
+    """A vcluster with its bars, by their starts. `group`, `vcluster`: null if the caller may not
+    see them; `types`: number of nodes held now by type, '' for nodes without a type."""
 
     bars: list[CalendarBar]
 
 
 class FreeSpanReply(ReplyOf[calendar.FreeSpan], whole=True):
-    """Nodes of a type that can be reserved from `start` to `end`, beside all leases and
-    reservations, without taking any from others."""
+    """Nodes of a type that can be reserved from `start` to `end` without taking any from leases and
+    reservations."""
 
 
 class FreeTypeReply(ReplyOf[calendar.FreeType], whole=True):
-    """A type of nodes, and how many of its nodes are free when."""
+    """A type of nodes, and the times at which its nodes are free."""
 
     spans: list[FreeSpanReply]
 
@@ -59,9 +59,9 @@ class ClosedReply(ReplyOf[calendar.Closed], whole=True):
 
 
 class CalendarReply(ReplyOf[calendar.Calendar], whole=True):
-    """Rows with bars between `since` and `until`: named ones first, then those of other groups.
-    `omitted`: rows beyond `limit`; `free`: nodes that are free from now on; `maintenance`: windows
-    in this time."""
+    """Rows with bars between `since` and `until`: rows with names first, then those of other
+    groups. `omitted`: number of rows beyond `limit`; `free`: nodes that are free from now on;
+    `maintenance`: windows in this time."""
 
     rows: list[CalendarRow]
     free: list[FreeTypeReply]

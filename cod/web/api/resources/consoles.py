@@ -1,5 +1,5 @@
-"""A node's console as it is shown: read from the files, made text. Who may read what of it, the
-flow has decided."""
+"""A node's console for the API: read from the files, and made text. The flow has decided who may
+read how much of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ConsoleQuery(Query):
 
 
 class ConsoleTyped(Body):
-    """Text to type on a console: with the ends of its lines, or keys as terminals send them
+    """Text to type on a console, with the ends of its lines, or with keys as terminals send them
     (\\u0003: Ctrl-C)."""
 
     typed: str = Field(
@@ -46,7 +46,7 @@ class ConsoleTyped(Body):
 
 
 class ConsoleTypedReply(Reply):
-    """Text that was accepted for a node's console: it is typed within seconds, or never. `bytes`:
+    """Text that was accepted for a node's console. It is typed within seconds, or never. `bytes`:
     its length."""
 
     node: str
@@ -83,8 +83,9 @@ class ConsoleReply(Reply):
 def console_reply(
     folder: Path | None, found: Readable, since: int | None, most: int, *, raw: bool = False
 ) -> ConsoleReply:
-    """Return at most `most` bytes of it, from the byte `since` on or the last of it. `folder`:
-    where consoles are kept. `raw`: as they came, without a text."""
+    """Return at most `most` bytes of a console, from the byte `since` on; with None, the last ones.
+    `folder` is where consoles are kept. With `raw` the reply has the bytes as they came, and no
+    text."""
     piece = consolefiles.Piece(0, b"", 0, 0, 0, None)
     if folder is not None:
         piece = consolefiles.read(folder, found.node_id, found.tenure, since, most)
@@ -107,8 +108,8 @@ def console_reply(
 
 
 def _state(folder: Path | None, found: Readable) -> tuple[Literal["recording", "lost", "off"], str]:
-    """Return how its recording goes. Why it does not is told to administrators alone: it may name
-    what only they know."""
+    """Return how the recording goes, and why if it does not. Only administrators are told why,
+    because the reason may name things that only they know."""
     if found.about:
         return "off", found.about
     if not found.server:

@@ -1,4 +1,4 @@
-"""Energy: what nodes, groups and vclusters used."""
+"""Energy used by nodes, groups and vclusters."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Moment = Annotated[float | None, Field(ge=0, le=1e11, allow_inf_nan=False)]
 
 
 class EnergyQuery(Query):
-    """Days of the report, and the key by which they are added up. Days are whole, in UTC: those
-    that the time between touches."""
+    """Days of the report, and the key by which energy is added up. The report has whole days (UTC):
+    all that the requested time touches."""
 
     from_: Moment = Field(
         default=None, alias="from", description="left out: thirty days before 'to'"
@@ -37,8 +37,8 @@ class EnergyQuery(Query):
 
 
 class EnergySum(Reply):
-    """Energy used, how much more it would have been had no node slept, grams of CO2 emitted, and
-    the cost by the site's prices of node-hours and kWh; null: the site has set none."""
+    """Energy used, energy saved because nodes slept, grams of CO2 emitted, and the cost by the
+    site's prices of node-hours and kWh; null: the site has set no prices."""
 
     node_hours: float
     kwh: float
@@ -48,8 +48,8 @@ class EnergySum(Reply):
 
 
 class EnergyLine(EnergySum):
-    """Of a group (null: the reserve), vcluster or type by `name`; of a day or month by its first
-    second."""
+    """A line of the report: of a group (null: the reserve), vcluster or type by `name`; of a day or
+    month by its first second."""
 
     name: str | None
     day: float | None
@@ -69,8 +69,9 @@ class EnergyLine(EnergySum):
 
 
 class CurveReply(Reply):
-    """The site's curve of carbon or price by the hour. `value`: of now; null: the curve does not
-    say. `read_at`: when it was read last; null: never. `fault`: why it could not be; ''."""
+    """The site's curve of carbon or price by the hour. `value`: the present one; null: the curve
+    has none. `read_at`: when the curve was last read; null: never. `fault`: why it could not be
+    read; '' if it could."""
 
     of: Literal["carbon", "price"]
     unit: str
@@ -80,8 +81,8 @@ class CurveReply(Reply):
 
 
 class EnergyReport(Reply):
-    """Energy between two midnights (UTC). `counted_until`: how far the accounts go; null: nothing
-    is counted yet."""
+    """Energy between two midnights (UTC). `counted_until`: end of the accounts so far; null:
+    nothing is counted yet."""
 
     since: float
     until: float
@@ -93,7 +94,8 @@ class EnergyReport(Reply):
     curve: CurveReply | None = Field(default=None, description="null: the site has none")
 
     def csv(self) -> str:
-        """Return a line for each item; its name, or the day that begins at that second."""
+        """Return the table, a line for each item, with its name or the second at which its day
+        begins."""
         out = StringIO()
         lines = csv.writer(out, lineterminator="\r\n")
         lines.writerow([self.by, "node_hours", "kwh", "kwh_saved", "gco2", "cost"])

@@ -1,4 +1,4 @@
-"""Groups, and how they are told things."""
+"""Groups, and the addresses to which their notices go."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def _changes(ask: Call[Named, GroupPatch]) -> list[RequiredRight]:
 
 
 def _shown(ask: Call, group: Group) -> Group:
-    """Return the group as who asks may see it: a webhook's path and query often are a secret, which
-    is its owners'."""
+    """Return the group as the caller may see it. Only owners see a webhook's path and query, which
+    often are a secret."""
     whole = not group.webhook or offered(ask.who, Right.MANAGE, group.id)
     return (
         group if whole else replace(group, webhook=f"{notices.host(('webhook', group.webhook))}/…")
@@ -93,8 +93,8 @@ def _shown(ask: Call, group: Group) -> Group:
 
 
 def _counted(ask: Call, flow: Flow[T]) -> Flow[T]:
-    """Return a flow that has something sent to an address that its group's owners have chosen: so
-    often in an hour."""
+    """Return `flow`, which sends something to an address that the group's owners have chosen, so
+    that it runs only so often in an hour."""
 
     def counted(tx: Tx) -> T:
         invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)

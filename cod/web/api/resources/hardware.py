@@ -25,24 +25,24 @@ NodePattern = Annotated[
 
 
 class TypePatch(PatchOf[model.TypeView]):
-    """Changes to a node type, by an administrator; what is left out stays. Marks and watts: null
-    for the site's."""
+    """Changes to a node type, by an administrator. A field that is left out stays as it is. Null
+    marks and watts mean the site's."""
 
 
 class TypeRefresh(Body):
-    """Nodes to look at anew: the next `limit` of those after the last answer's `next`."""
+    """Nodes to examine again: the next `limit` nodes after the last answer's `next`."""
 
     after: int = Field(default=0, ge=0, le=2**62)
     limit: int = Field(default=200, ge=1, le=1000)
 
 
 class TypeRefreshed(ReplyOf[types.Refreshed], whole=True):
-    """Number of nodes that were looked at, and of those that changed their type; `next` is null
-    when none are left."""
+    """Number of nodes that were examined, and of those whose type changed. `next` is null when no
+    nodes are left."""
 
 
 class Fact(Reply):
-    """An attribute for people."""
+    """An attribute, in words for people."""
 
     attribute: str
     value: str
@@ -57,7 +57,7 @@ class TypeReply(ReplyOf[model.TypeView]):
 
     @classmethod
     def values(cls, view: model.TypeView) -> dict[str, Any]:
-        """Return the described values, and those made by hand."""
+        """Return the described values, and those that are made here."""
         return super().values(view) | {
             "nodes": sum(view.states.values()),
             "states": dict(view.states),
@@ -91,7 +91,7 @@ class BlockNodes(Body):
 
 
 class BlockReply(Reply):
-    """A block. `types` counts its nodes by type, '' for those that have none yet."""
+    """A block. `types` counts its nodes by type, '' for nodes without a type yet."""
 
     name: str
     nodes: int
@@ -120,7 +120,7 @@ class PlaceReply(Reply):
 
 
 class ProposedBlock(Reply):
-    """A block that is proposed (or, if it `exists`, gets more nodes), and what its nodes have in
+    """A proposed block, or, if it `exists`, one that gets more nodes; and what its nodes have in
     common."""
 
     name: str
@@ -130,8 +130,8 @@ class ProposedBlock(Reply):
 
 
 class ProposalReply(ReplyOf[blocks.Proposal]):
-    """Proposed blocks, by name; `unknown` are nodes in no block of which the network has said
-    nothing."""
+    """Proposed blocks, by name. `unknown` are nodes in no block about which the network has
+    reported nothing."""
 
     blocks: list[ProposedBlock]
     unknown: list[str]

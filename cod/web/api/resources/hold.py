@@ -19,11 +19,12 @@ Names = Annotated[
 
 
 class HoldDecision(Body):
-    """Decision on held nodes, by name.
+    """Decisions on held nodes, by name.
 
-    keep   the node is as it should be: one in use goes on, any other is out of service with its
-           disks
-    erase  what its machine holds is not wanted: it is erased, once the hold of the site is over
+    keep   the node is as it should be: a node in use continues, any other is out of service, and
+           its disks stay as they are
+    erase  the content of its machine is not needed: its disks are erased once the hold of the site
+           is over
     """
 
     keep: Names = Field(default_factory=list)
@@ -31,11 +32,11 @@ class HoldDecision(Body):
 
 
 class HeldNodeReply(Reply):
-    """A node of a held site: what the database and its machine say of it.
+    """A node of a held site: what the database and its machine say about it.
 
-    known    newest generation in which the database can have had it installed
-    machine  what the machine says; '': nothing yet
-    source   who says it: agent or dhcp
+    known    newest generation of the node that the database can know
+    machine  the machine's own report; '': none yet
+    source   who reported it: agent or dhcp
     """
 
     node: str
@@ -48,13 +49,14 @@ class HeldNodeReply(Reply):
 
     @classmethod
     def of(cls, node: model.Node, story: model.NodeStory) -> HeldNodeReply:
-        """Return the reply of a node and its story."""
+        """Return the reply for a node and its story."""
         return cls.read_from(story, node=node.name, state=node.state, machine=story.said)
 
 
 class HoldReply(Reply):
-    """The hold of the site: since when and why; `since` is null where the site is not held. Nodes
-    whose machines were silent or differ are held one by one, also after the end."""
+    """The hold of the site: its beginning and its reason. `since` is null if the site is not held.
+    Nodes whose machines were silent, or differ from the database, are held one by one, also after
+    the site's hold ends."""
 
     held: bool
     since: float | None

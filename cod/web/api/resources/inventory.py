@@ -22,9 +22,9 @@ MOST = 500  # machines in one question
 
 
 class MachineEntry(Body):
-    """Known facts of a machine: its name, and its identifiers. Fields that are left out stay as
-    they are, or as the site's rules have them. Values are checked by the flow, machine by machine,
-    so that a wrong one in a list costs that machine alone."""
+    """Known facts of a machine: its name and its identifiers. A field that is left out stays as it
+    is, or gets the value of the site's rules. Values are checked machine by machine, so that a
+    wrong value in a list affects its machine alone."""
 
     name: str = Field(max_length=63, description="a DNS label")
     macs: list[Annotated[str, Field(max_length=20)]] = Field(
@@ -61,7 +61,7 @@ class MachineEntry(Body):
 
     @property
     def known(self) -> model.KnownMachine:
-        """Return the entry as the flow takes it."""
+        """Return the entry in the form that the flow takes."""
         return model.KnownMachine(
             self.name,
             tuple(self.macs),
@@ -83,7 +83,7 @@ class InventoryList(Body):
 
 
 class CheckedList(InventoryList):
-    """Machines to enter, as they were checked."""
+    """Machines to enter, after a check of the same list."""
 
     checked: str | None = Field(
         default=None,
@@ -94,7 +94,7 @@ class CheckedList(InventoryList):
 
 
 class EntryReply(ReplyOf[model.EnteredMachine], whole=True):
-    """Outcome for one machine of the list. `about`: what changed, or why it was refused."""
+    """Outcome for one machine of the list. `about`: the changes, or why the machine was refused."""
 
 
 class CheckReplies(Items[EntryReply]):
@@ -118,12 +118,12 @@ class InventoryQuery(Query):
 
 
 class MachineReply(ReplyOf[model.KnownMachine], whole=True):
-    """A machine as `POST /inventory` takes it."""
+    """A machine in the form that `POST /inventory` takes."""
 
 
 class InventoryReply(Reply):
-    """Machines by name, as the body of `POST /inventory` has them; or a table, which
-    `cod node import csv` reads."""
+    """Machines by name, in the form of the body of `POST /inventory`; or a table, which `cod node
+    import csv` reads."""
 
     machines: list[MachineReply]
 
@@ -132,7 +132,7 @@ class InventoryReply(Reply):
         return cls(machines=[MachineReply.of(each) for each in machines])
 
     def csv(self) -> str:
-        """Return a line for each."""
+        """Return the table, a line for each machine."""
         return csv_file.written(self.machines)
 
 

@@ -42,7 +42,7 @@ from cod.web.api.routes import (
 
 
 class LinkBody(Body):
-    """A question whose answer has a link."""
+    """A request whose answer has a link."""
 
     mail: bool = Field(default=False, description="send the link by e-mail, too")
 
@@ -66,7 +66,8 @@ class Invite(SiteInvite):
 
 
 class InvitationReply(ReplyOf[Invitation]):
-    """A link that can still be used. `user`: it sets a new password for that one."""
+    """A link that can still be used. `user`: the user who sets a new password by the link; null: it
+    invites."""
 
     id: int
     group: str | None
@@ -79,10 +80,10 @@ class InvitationReply(ReplyOf[Invitation]):
 
 
 class Invited(InvitationReply):
-    """A new link, shown this once. Its secret is behind the '#': browsers do not send that.
-    `mailed`: to `email`; `unsent` says why not. `fingerprint`: SHA-256 of the web server's
-    certificate, hex, by which a browser that warns of it can be told that it is the right one;
-    empty: it has none of its own."""
+    """A new link, shown this once. Its secret is after the '#', which browsers do not send.
+    `mailed`: the link was sent to `email`; `unsent`: why it was not. `fingerprint`: SHA-256 of the
+    web server's certificate, hex, with which a person can check the certificate that a browser
+    warns of; empty: the server has no certificate of its own."""
 
     link: str
     mailed: bool
@@ -140,11 +141,11 @@ def linked(make: partial[Invitation], ask: Call[Names, LinkBody]) -> Flow[tuple[
 
 
 def _reached(ask: Call[Names, LinkBody]) -> str:
-    """Return where others reach the portal: as the site file says, else as the browser of who
-    invites has reached it. The host's own name, which nobody else may know, is the last resort.
+    """Return the address at which others reach the portal: that in the site file, or else the
+    address that the inviting person's browser used. The last resort is the host's own name, which
+    others may not know.
 
-    A letter is the site's own word: no part of it is taken from the question, whose Host anybody
-    can write.
+    A letter never has the address from the request, because anybody can write any Host header.
     """
     rules = ask.site.signin
     here = (
@@ -166,7 +167,7 @@ def _reached(ask: Call[Names, LinkBody]) -> str:
 
 
 def invited(ask: Call[Names, LinkBody], made: tuple[Invitation, str]) -> Invited:
-    """Return the link, sent by mail where that is wanted. Runs in a thread."""
+    """Return the new link, after sending it by mail if the request wants that. Runs in a thread."""
     row, link = made
     unsent = _mailed(ask, row, link) if ask.body.mail else ""
     return Invited(

@@ -60,7 +60,7 @@ class MaintenanceCreate(Body):
 
 
 class MaintenancePatch(Body):
-    """Changes to a maintenance window; what is left out stays."""
+    """Changes to a maintenance window. A field that is left out stays as it is."""
 
     begins_at: Moment = Field(default=None, description="not of a window that has begun")
     ends_at: Moment = Field(default=None, description="null: when the window is ended by hand")
@@ -78,20 +78,21 @@ class MaintenancePatch(Body):
 
 
 class MaintenanceHolder(ReplyOf[model.WindowHolder], whole=True):
-    """A vcluster with nodes in a window. `nodes`: how many of the `held` that it has; `lost`: of
-    them, those that are taken, because its lease is not over by then; `leaves_at`: when the last of
-    them leaves, null where nobody knows."""
+    """A vcluster with nodes in a window. `nodes`: number of the `held` nodes that the vcluster has;
+    `lost`: number of these that are taken from it, because its lease ends too late; `leaves_at`:
+    when the last of them leaves; null: not known."""
 
 
 class Maintenance(Reply):
     """A maintenance window.
 
     state    planned, running, over or cancelled
-    what     which nodes are meant, for people
-    nodes    how many; free: held by nobody; out: out of service now
-    empty_at  when nobody holds any of them, as leases tell; null: nobody knows
+    what     the window's nodes, described for people
+    nodes    number of nodes; free: held by nobody; out: out of service now
+    empty_at  when nobody holds any of them, as leases tell; null: not known
     holders  vclusters with nodes in it, of your groups
-    late     vclusters whose reservations find no place by it; of a check, or of what was just made
+    late     vclusters whose reservations it leaves without enough nodes; only in the reply to a
+             check or a creation
     """
 
     id: int

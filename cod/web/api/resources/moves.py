@@ -1,4 +1,5 @@
-"""Moves of nodes between vclusters: what is asked for, and what requests of that kind show."""
+"""Moves of nodes between vclusters: their requests, and the fields that requests of that kind
+show."""
 
 from __future__ import annotations
 
@@ -42,11 +43,12 @@ class MoveStart(Body):
 
 
 class MoveReply(Reply):
-    """A move of nodes from `source`, 'a vcluster of another group' where it may not be seen.
+    """A move of nodes from `source`, which is 'a vcluster of another group' if the caller may not
+    see it.
 
-    deadline  when nodes that the source still holds are taken
-    leaving   nodes that it still holds
-    granted   nodes that have come; of those that are in neither the rest is on its way
+    deadline  when nodes that the source still holds are taken from it
+    leaving   nodes that the source still holds
+    granted   nodes that have arrived; the nodes in neither number are on their way
     """
 
     source: str

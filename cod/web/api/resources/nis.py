@@ -28,7 +28,7 @@ class NisReply(Reply):
 
     @classmethod
     def of(cls, found: model.NisDomain) -> NisReply:
-        """Return what the API shows of a domain."""
+        """Return the reply for a domain."""
         return cls(
             domain=found.name,
             networks=list(found.networks),

@@ -35,15 +35,15 @@ _ALSO = {
     NodeAction.QUARANTINE: ("until",),
     NodeAction.BURNIN: ("burnin",),
 }
-"""What an action may have besides."""
+"""Fields that an action may have in addition."""
 _BELONGS = (*_NEEDS.items(), (NodeAction.QUARANTINE, "until"), (NodeAction.BURNIN, "burnin"))
-"""What an action alone may have, as errors say it."""
+"""(action, field) for the fields that belong to one action, whose name errors give."""
 _LABEL = 300  # characters of a name with ranges
 
 
 class NodeActionBody(Body):
-    """An action, and the nodes that it is for: those of `names` that `where` means. What is refused
-    for one leaves the others alone. At most 500 nodes."""
+    """An action, and the nodes that it is for: those of `names` that match `where`. A refusal for
+    one node does not affect the others. At most 500 nodes."""
 
     names: list[Annotated[str, Field(max_length=_LABEL, pattern=r"\S")]] = Field(
         default=[],
@@ -102,13 +102,13 @@ class NodeActionBody(Body):
 
 
 class ActedNodeReply(ReplyOf[model.ActedNode], whole=True):
-    """Outcome of the action for one node. `about`: why it was refused, and `code`: by which rule,
-    as of an error; `state`: of the node afterwards, null where there is no such node; `stops`: the
+    """Outcome of the action for one node. `about`: why it was refused; `code`: the code of that
+    error; `state`: the node's state afterwards, null if there is no such node; `stops`: the
     vcluster whose work on the node stops."""
 
 
 class NodeActionReply(Reply):
-    """An action, and what became of it for each node, in the order in which they were meant."""
+    """An action, and its outcome for each node, in the order of the request."""
 
     action: str
     items: list[ActedNodeReply]
@@ -143,7 +143,8 @@ def _many(ask: Asked) -> actions.ManyNodes:
 
 
 def _act(ask: Asked, new_names: Sequence[str], tx: Tx, name: str, place: int) -> Result[Node]:
-    """Do to one node what is asked, and put that down for those whose it is. Raises `Refused`."""
+    """Carry out the action on one node, and record it in the audit for the node's group. Raises
+    `Refused`."""
     body = ask.body
     arguments: dict[str, Any] = {
         "desired": body.desired,

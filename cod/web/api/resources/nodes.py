@@ -102,7 +102,7 @@ class HistoryQuery(Paged):
 
 
 class NodePatch(PatchOf[model.NodeView]):
-    """Changes to a node, by an administrator; what is left out stays."""
+    """Changes to a node, by an administrator. A field that is left out stays as it is."""
 
     null_stays = True
     beside = frozenset({"keep_was"})
@@ -136,8 +136,8 @@ class PowerWish(Body):
 
 
 class WishReply(ReplyOf[model.PowerAction]):
-    """A wish for a node's power. `done_at`: null while it is being tried; `error`: of the last
-    attempt, or why it was dropped or given up."""
+    """A wish for a node's power. `done_at`: null while it is being tried; `error`: the error of the
+    last attempt, or why the wish was dropped or given up."""
 
     desired: str
     wished_at: float
@@ -185,10 +185,10 @@ class OutOfService(Body):
 
 
 class Progress(Reply):
-    """Bytes of the running step that are done; `rate` in bytes per second.
+    """Progress of the running step in bytes; `rate` in bytes per second.
 
-    phase   what they are of: wipe, zero, write, verify, pass on, capture or capture anew (at
-            another server); empty: its agent has not said
+    phase   the step: wipe, zero, write, verify, pass on, capture or capture anew (at another
+            server); empty: its agent has not said
     source  where the image comes from: the name of a node that passes it on, or 'the server';
             empty: its agent has not said
     """
@@ -201,9 +201,9 @@ class Progress(Reply):
 
 
 class Power(Reply):
-    """A node's power: as last seen by its driver, at `seen_at` (null: never), as last wished, and
-    by what it is switched; `watts` as last measured. Where the switch is, and by which account it
-    is reached, only administrators are told."""
+    """A node's power: `state` as its driver saw it last, at `seen_at` (null: never); `wanted`, as
+    people wished last; the `driver` that switches it; `watts`, as last measured. `address` and
+    `account`, by which the driver reaches the switch, are for administrators only."""
 
     closed = frozenset({"address", "account"})
 
@@ -235,7 +235,7 @@ class NodeReply(ReplyOf[model.NodeView]):
 
     @classmethod
     def values(cls, view: model.NodeView) -> dict[str, Any]:
-        """Return the described values, and those made by hand."""
+        """Return the described values, and those that are made here."""
         node = view.node
         switched: Any = node.power
         power = Power(
@@ -263,7 +263,8 @@ class NodeReply(ReplyOf[model.NodeView]):
 
 
 class HostKeyReply(ReplyOf[model.HostKey]):
-    """An SSH host key that the node was installed with. `fingerprint`: as ssh shows it."""
+    """An SSH host key that the node was installed with. `fingerprint` is in the form that ssh
+    shows."""
 
     algorithm: str
     key: str
@@ -284,10 +285,10 @@ class BindingReply(Reply):
 
 class ErasedDisk(Reply):
     """The erasure of one disk. `method`: write zeroes (by the disk), discard, overwrite (by the
-    kernel), one of the first and the third with discard, truncate (a file that stands for a disk),
-    or tables alone (the data stays). The name of the command comes first where the disk was purged:
-    NVMe Format, NVMe Sanitize or ATA Sanitize. `seconds`: that the erasure took. `checked`: bytes
-    that were read back as zeros afterwards."""
+    kernel), write zeroes or overwrite with discard, truncate (a file in place of a disk), or tables
+    alone (the data stays). If the disk was purged, the command's name comes first: NVMe Format,
+    NVMe Sanitize or ATA Sanitize. `seconds`: the time that the erasure took. `checked`: bytes that
+    were read back as zeros afterwards."""
 
     disk: str
     model: str
@@ -325,9 +326,9 @@ HISTORY = paged(Move, "Transitions, the newest first.", "HistoryList")
 
 
 class PciDevice(Reply):
-    """A function of a PCI device: ids of class, vendor, device and board in hex digits; names where
-    the server has the list of them (Debian's package pci.ids), else empty; the Linux driver in
-    use."""
+    """A function of a PCI device. Ids of class, vendor, device and board are hex digits. Names are
+    empty unless the server has the list of names (Debian's package pci.ids). `driver` is the Linux
+    driver in use."""
 
     slot: str
     class_id: str
@@ -341,16 +342,16 @@ class PciDevice(Reply):
 
 
 class HardwareFact(Reply):
-    """Something that a node has, such as 'memory/mib' of '4096 MiB'."""
+    """A fact about a node's hardware, such as 'memory/mib' of '4096 MiB'."""
 
     name: str
     value: str
 
 
 class ProposedBmcReply(ReplyOf[model.ProposedBmc]):
-    """A BMC that the node reported of itself, which is a proposal: COD uses it once the node's
-    power address says so. `driver`: that would speak to it; `nodes`: those that COD switches by
-    that address."""
+    """A BMC that the node reported of itself. The report is a proposal: COD uses the BMC once it is
+    the node's power address. `driver`: the driver that would switch it; `nodes`: nodes that COD
+    already switches by that address."""
 
     driver: Literal["ipmi", "redfish"]
     address: str
@@ -360,7 +361,7 @@ class ProposedBmcReply(ReplyOf[model.ProposedBmc]):
 
 
 class SiblingsReply(ReplyOf[model.Siblings]):
-    """The nodes to which a node is compared: those of the most frequent type of its product."""
+    """The nodes that a node is compared with: those of the most frequent type of its product."""
 
     type: str
     nodes: int
@@ -447,7 +448,7 @@ def pci_devices(node: model.Node) -> list[PciDevice]:
 def _shown(
     ask: Call[Any, Any, Any], flow: Callable[[Tx], Result[Node]]
 ) -> Callable[[Tx], Result[NodeView]]:
-    """Return the flow, answered by the node as it is shown."""
+    """Return the flow with its value replaced by the node as `GET /nodes/{name}` shows it."""
     return partial(nodes.shown, flow=flow, policy=ask.site.policy)
 
 

@@ -1,4 +1,4 @@
-"""Notices: what groups are told, and how deliveries stand."""
+"""Notices to groups, and the state of their deliveries."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ class NoticeQuery(Paged):
 
 
 class SendReply(Reply):
-    """A delivery. `to`: the webhook's host, or addresses.
-
-    `error` says what went wrong last; of a delivered mail, who refused it.
-    """
+    """A delivery. `to`: the webhook's host, or addresses. `error`: the last error; for mail that
+    was delivered, the recipients who were refused."""
 
     channel: str
     to: str
@@ -45,7 +43,7 @@ class SendReply(Reply):
 
     @classmethod
     def of(cls, send: model.Send) -> SendReply:
-        """Return the reply from the row. A webhook's URL may be a secret: it is not shown."""
+        """Return the reply from the row. A webhook's URL may be a secret, and is not shown."""
         to = (
             host((send.channel, send.target))
             if send.channel == "webhook"
@@ -61,8 +59,7 @@ class DeliveryQuery(Paged):
 
 
 class DeliveryReply(SendReply):
-    """A delivery of a notice, or of what happened (`kind` vcluster-events or node-events), to a
-    group."""
+    """A delivery to a group, of a notice, or of events (`kind` vcluster-events or node-events)."""
 
     id: int
     notice: int
@@ -78,9 +75,9 @@ class DeliveryReply(SendReply):
 
 
 class NoticeReply(Reply):
-    """A notice. `group` is null where it is for the site's administrators.
+    """A notice. `group` is null if it is for the site's administrators.
 
-    link  path of the portal's page where something can be done about it; empty: there is none
+    link  path of the portal's page on which something can be done about it; empty: there is none
     """
 
     id: int
@@ -100,7 +97,7 @@ class NoticeReply(Reply):
 
 
 class UnreadReply(ReplyOf[reading.Unread], whole=True):
-    """Number of notices that you have not read, 100 at most: those to you, to your groups and, if
+    """Number of notices that you have not read, at most 100: those to you, to your groups and, if
     you are an administrator, to administrators."""
 
 
@@ -140,7 +137,7 @@ class MailChoicePut(Body):
 
 
 class MailChoicesPut(Body):
-    """Kinds to change; the others stay as they are."""
+    """Kinds of notices whose mail changes; other kinds stay as they are."""
 
     choices: list[MailChoicePut] = Field(max_length=200)
 

@@ -58,8 +58,8 @@ class SessionsEnded(Reply):
 
 
 class GroupKey(Reply):
-    """A key that the nodes of a group's vclusters let in. `line` is one of an authorized_keys
-    file."""
+    """An SSH key with which people log in to the nodes of a group's vclusters. `line` is a line of
+    an authorized_keys file."""
 
     user: str
     name: str
@@ -75,14 +75,14 @@ class GroupKey(Reply):
 
 
 class KeyAdd(Body):
-    """A line of a .pub file. `name` stands in for its comment."""
+    """A line of a .pub file. `name` replaces its comment."""
 
     key: Annotated[str, Field(min_length=1, max_length=8000)]
     name: Line = ""
 
 
 class KeyReply(ReplyOf[model.SshKey]):
-    """A public SSH key. given: it comes from the user's directory."""
+    """A public SSH key. `given`: it comes from the user's directory."""
 
     id: int
     name: str
@@ -101,7 +101,7 @@ class UserQuery(Paged):
 
 
 class UserCreate(LinkBody):
-    """A new user; the answer has a link by which they set their password."""
+    """A new user. The answer has a link by which the user sets a password."""
 
     name: UserName
     full_name: Line = ""
@@ -113,13 +113,14 @@ class UserCreate(LinkBody):
 
 
 class UserPatch(PatchOf[model.User]):
-    """Changes to a user; what is null stays."""
+    """Changes to a user. A field that is null stays as it is."""
 
     null_stays = True
 
 
 class UserReply(ReplyOf[model.User]):
-    """A user. `signed_in_at`: when they last signed in, null: never, or not to be told."""
+    """A user. `signed_in_at`: when the user last signed in; null: never, or hidden from the
+    caller."""
 
 
 class Membership(ReplyOf[model.Member]):
@@ -131,8 +132,8 @@ class Membership(ReplyOf[model.Member]):
 
 class UserSync(Body):
     """Options of a comparison with the LDAP directory. `names`: people who become users though they
-    have not signed in yet; `trust`: believe the directory even where many users lose their rights
-    at once."""
+    have not signed in yet; `trust`: apply the directory's answer even if many users lose their
+    rights at once."""
 
     names: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         default=[], max_length=200
@@ -141,11 +142,10 @@ class UserSync(Body):
 
 
 class UserSyncReply(ReplyOf[model.DirectorySyncResult], whole=True):
-    """Changes made by a comparison with the LDAP directory, by names of users. `added`: new ones;
-    `gone`: those whom the directory does not know any more; `back`: those whom it knows again;
-    `changed`: those whose roles changed; `held`: those who would lose rights, and keep them,
-    because they are too many at once; `missing`: names that were asked for and that it does not
-    know."""
+    """Changes made by a comparison with the LDAP directory, by names of users. `added`: new users;
+    `gone`: users whom the directory no longer has; `back`: users whom it has again; `changed`:
+    users whose roles changed; `held`: users who would lose rights, but keep them, because they are
+    too many at once; `missing`: names in the request that the directory does not have."""
 
 
 class UserInFull(UserReply):
@@ -155,10 +155,10 @@ class UserInFull(UserReply):
 
 
 class MemberSet(Body):
-    """A user's future role and rights in a group. `role`: null: that of before; `rights`: the
-    single rights beside the role, null: those of before; `shares`: among the group's users, where
-    it has users' shares, null: as before; `force`: the group may be without an owner, as
-    administrators may want."""
+    """A user's new role and rights in a group. `role`: null: unchanged; `rights`: the single rights
+    beside the role, null: unchanged; `shares`: the user's shares among the group's users, if it has
+    users' shares, null: unchanged; `force`: allow that the group has no owner, which only
+    administrators may."""
 
     role: Chosen[Role] | None = None
     rights: list[Chosen[SingleRight]] | None = Field(default=None, max_length=len(SingleRight))
@@ -167,8 +167,8 @@ class MemberSet(Body):
 
 
 class MemberReply(ReplyOf[model.Member]):
-    """Somebody's role in a group, and single rights beside it. shares: in proportion to the other
-    users' of the group, where it has users' shares. given: the role comes from a group of the
+    """A user's role in a group, and single rights beside it. `shares`: in proportion to those of
+    the group's other users, if it has users' shares. `given`: the role comes from a group of the
     user's directory."""
 
     group: str
@@ -182,8 +182,8 @@ class MemberReply(ReplyOf[model.Member]):
 
 
 class MemberRemoved(Reply):
-    """Somebody is no longer in a group. New logins end within a minute; sessions that are open on
-    `nodes`, as HOST.VCLUSTER, go on until `command` is run there as root."""
+    """A user who is no longer in a group. New logins fail within a minute. Sessions that are open
+    on `nodes`, as HOST.VCLUSTER, continue until `command` is run there as root."""
 
     group: str
     user: str
@@ -192,7 +192,7 @@ class MemberRemoved(Reply):
 
     @classmethod
     def of(cls, removed: tuple[str, str, list[str]]) -> MemberRemoved:
-        """Return the reply from group, user and nodes."""
+        """Return the reply from the group, the user and the nodes."""
         group, user, nodes = removed
         return cls(group=group, user=user, nodes=nodes, command=f"pkill -KILL -u {user}")
 
@@ -245,7 +245,7 @@ async def _synced(door: SignIn, ask: Call[Names, UserSync]) -> DirectorySyncResu
 
 
 def by_act(tx: Tx) -> Never:
-    """Refuse: the route is carried out by its `act`, not in one transaction."""
+    """Refuse the call: the route is carried out by its `act`, not in one transaction."""
     raise Refused("conflict", "this is not done in one transaction")
 
 

@@ -1,4 +1,5 @@
-"""The resource manager's next pass: what it does, why a request waits, what becomes of another."""
+"""The next pass of the resource manager: its actions, the reasons why a request waits, and the
+prospects of a new request."""
 
 from __future__ import annotations
 
@@ -22,12 +23,12 @@ OTHERS = explain.OTHERS
 
 
 class PlannedReply(Reply):
-    """One thing that the next pass of the resource manager would do. What an action does not
-    concern is null.
+    """One action that the next pass of the resource manager would take. Fields that do not concern
+    the action are null.
 
     kind: warn, drain, expire, end, seize, grant, ease, take, hold, reserve, reject, wait, wake or
-    sleep; for take, ease and seize, `vcluster` is the one that loses nodes; for hold and reserve,
-    the one that they are kept for.
+    sleep; for take, ease and seize, `vcluster` loses nodes; for hold and reserve, nodes are kept
+    for `vcluster`.
     """
 
     kind: str
@@ -48,15 +49,16 @@ class PlannedReply(Reply):
 
 
 class Lack(Reply):
-    """Reasons why nodes of a type do not match a tuple of the request; `position` from 0."""
+    """Reasons why nodes of a type do not match a tuple of the request. `position` counts tuples
+    from 0."""
 
     position: int
     phrases: list[str]
 
 
 class TypeFit(Reply):
-    """A node type as the request sees it: how many nodes of it there are, free, coming, held by
-    vclusters."""
+    """A node type as the request sees it, with the number of its nodes in the site, free, coming,
+    and held by vclusters."""
 
     name: str
     cost: float
@@ -68,9 +70,9 @@ class TypeFit(Reply):
 
 
 class AheadReply(Reply):
-    """A request that is looked at earlier and wants nodes of the same types. `request` is null, and
-    `vcluster` 'a vcluster of another group', where they may not be seen. `priority` null: its
-    vcluster is preemptible."""
+    """A request that comes before this one and needs nodes of the same types. `request` is null,
+    and `vcluster` is 'a vcluster of another group', if the caller may not see them. `priority` is
+    null if the request's vcluster is preemptible."""
 
     request: int | None
     vcluster: str
@@ -79,12 +81,12 @@ class AheadReply(Reply):
 
 
 class HeldReply(Reply):
-    """Nodes that would do and that a vcluster holds. `takeable` of them may be taken for the
-    request now.
+    """Nodes that match and that a vcluster holds. `takeable` of them may be taken for the request
+    now.
 
-    vcluster: its name, or 'a vcluster of another group'; priority: null where it is preemptible
-    protected: what keeps the rest: priority, inertia, floor, leaving or draining; until: when that
-    ends, if known.
+    vcluster: its name, or 'a vcluster of another group'; priority: null if the vcluster is
+    preemptible; protected: what protects the other nodes: priority, inertia, floor, leaving or
+    draining; until: when that ends, if known.
     """
 
     vcluster: str
@@ -97,8 +99,8 @@ class HeldReply(Reply):
 
 
 class ChanceReply(Reply):
-    """An event that frees, or may free, `count` nodes that match. `at` is null where nobody knows
-    its time."""
+    """An event that frees, or may free, `count` nodes that match. `at` is null if its time is not
+    known."""
 
     at: float | None
     count: int
@@ -176,8 +178,8 @@ class ExplainReply(Reply):
 
 
 class MatchAsk(Body):
-    """A request that somebody thinks of making: for a new vcluster of `group`, or more nodes for
-    `vcluster`. `name` and `lease` are those of the new vcluster."""
+    """A possible request: for a new vcluster of `group`, or for more nodes for `vcluster`. `name`
+    and `lease` are those of the new vcluster."""
 
     count: int = Field(ge=1, le=100_000)
     attributes: Requirements = Field(
@@ -207,26 +209,26 @@ class MatchAsk(Body):
 
 
 class ReservationOfferReply(ReplyOf[explain.ReservationOffer], whole=True):
-    """A reservation that would be accepted: so many nodes from then on."""
+    """A reservation that would be accepted: its number of nodes and its start."""
 
 
 class MatchReply(Reply):
-    """Prospects of a request; nothing of it was written.
+    """Prospects of a request, which was not written anywhere.
 
-    granted      it would be granted in the next pass, or the reservation be accepted; else `code`
-                 and `sentence` say why not, as for one that waits
-    matching     nodes of the site that would do; `free` of them now, `coming` soon
-    portless     how many of these an isolated vcluster cannot have: their switch port is not known
-                 or not changeable
-    room         nodes that its vcluster can have addresses for
-    expected_at  when leases, reclaims and immunity will have freed enough; null: they do not tell,
+    granted      the next pass would grant the request, or the reservation would be accepted; else
+                 `code` and `sentence` say why not, as for a waiting request
+    matching     nodes of the site that match; `free` of them are free now, `coming` soon
+    portless     how many of these an isolated vcluster cannot have, because their switch port is
+                 not known or cannot be changed
+    room         nodes for which the vcluster has addresses
+    expected_at  when enough leases, reclaims and immunity will have ended; null: they do not tell,
                  or never
-    remedies     changes by which one that can never be met could be, the largest first
+    remedies     changes that would make an impossible request possible, the largest first
     faults       why a vcluster with that name and lease would be refused, by field
-    proposals    reservations that would be accepted in place of one that would not: fewer nodes
-                 from the same start, all of them from a later one
+    proposals    reservations that would be accepted in place of the refused one: fewer nodes from
+                 the same start, or all nodes from a later one
 
-    Of a reservation, `free` of a type are the nodes that are free for all of its time.
+    For a reservation, `free` of a type counts the nodes that are free for the whole time.
     """
 
     granted: bool

@@ -24,7 +24,7 @@ class ReclaimQuery(Paged):
 
 
 class ReclaimAnswer(Body):
-    """Nodes (by name or host name) that the vcluster gives."""
+    """Nodes (by name or host name) that the vcluster gives back."""
 
     nodes: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
         min_length=1, max_length=100_000
@@ -32,14 +32,14 @@ class ReclaimAnswer(Body):
 
 
 class ReclaimReply(Reply):
-    """`count` nodes of one type and block are taken from `vcluster` for a request of `wanted_by`,
-    which is 'a vcluster of another group' (and `request` null) where it may not be seen.
+    """A reclaim: `count` nodes of one type and block are taken from `vcluster` for a request of
+    `wanted_by`. If the caller may not see that request, `wanted_by` is 'a vcluster of another
+    group', and `request` is null.
 
-    given       how many have been given back or seized
-    chosen      nodes that go at the deadline unless others of the kind are given before
-    promised    by when the vcluster's manager gives back those of them that it has promised, by
-                node
-    attributes  what the request wants of them (XML); every node of the type has it
+    given       how many nodes have been given back or seized
+    chosen      nodes that are seized at the deadline unless the vcluster gives others before
+    promised    when the vcluster's manager will give back the nodes that it has promised, by node
+    attributes  the request's requirements (XML), which every node of the type meets
     moves       an owner moves the nodes to `wanted_by`, whatever the priorities
     """
 

@@ -42,7 +42,7 @@ from cod.web.api.routes import (
 
 
 class TupleAsk(Body):
-    """One (count, attributes, template); '' stands for what the vcluster was created with."""
+    """One (count, attributes, template). '' means the value that the vcluster was created with."""
 
     count: int = Field(ge=1, le=100_000)
     attributes: Requirements = ""
@@ -50,7 +50,7 @@ class TupleAsk(Body):
 
 
 def length(lease: float | None, starts_at: float | None, ends_at: float | None) -> float | None:
-    """Return the seconds of a lease that is asked for by its length, or by its start and its end;
+    """Return the seconds of a lease that is requested by its length, or by its start and its end;
     None: the group's default. Raises `Refused`."""
     if ends_at is None:
         return lease
@@ -79,7 +79,7 @@ class RequestQuery(Paged):
 
 
 class RequestSubmit(CreateOf[AskedNodes]):
-    """Nodes that a vcluster wants beside those it has."""
+    """Nodes that a vcluster needs in addition to those that it has."""
 
     tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
     spread: bool = Field(
@@ -122,15 +122,15 @@ class TupleReply(Reply):
 
 
 class RequestRetry(Body):
-    """Try a stopped request again. `template`: name or name@revision of what its nodes are to run;
-    '': what they were to run before."""
+    """Another attempt of a stopped request. `template`: name or name@revision for its nodes; '':
+    the same as before."""
 
     template: str = Field(default="", max_length=REVISION)
 
 
 class RequestChange(Body):
-    """Smaller request for a vcluster that waits for its first nodes. `count`: no more nodes than
-    that; `spread`: as in RequestSubmit, null: as it asked."""
+    """Smaller request for a vcluster that waits for its first nodes. `count`: at most so many
+    nodes; `spread`: as in RequestSubmit; null: unchanged."""
 
     count: int = Field(ge=1, le=100_000)
     spread: bool | None = None
@@ -139,16 +139,18 @@ class RequestChange(Body):
 class ExpectedReply(ReplyOf[model.ExpectedStart], whole=True):
     """Expected start of a waiting request, as forecast at `told_at`.
 
-    at  null: nobody can tell; `why` says why not
-    sooner_nodes, sooner_at  with so many nodes it would start by then; null: nothing is known
+    at  null: there is no forecast; `why` has the reason
+    sooner_nodes, sooner_at  with `sooner_nodes` nodes the request would start by `sooner_at`; null:
+                             nothing is known
     """
 
 
 class RequestReply(ReplyOf[model.RequestView]):
     """A request for nodes.
 
-    move      of kind 'move': whose nodes it gets, and how far it is; else null
-    expected  when it is expected to start; null: it does not wait, or nothing is told yet
+    move      for kind 'move': the vcluster whose nodes move, and the progress; else null
+    expected  when the request is expected to start; null: it does not wait, or there is no forecast
+              yet
     """
 
     id: int
@@ -175,7 +177,7 @@ class RequestReply(ReplyOf[model.RequestView]):
 
 
 def tuples(asked: Sequence[TupleAsk]) -> list[AskedTuple]:
-    """Return tuples as flows take them."""
+    """Return tuples in the form that flows take."""
     return [AskedTuple(each.count, each.attributes, each.template) for each in asked]
 
 

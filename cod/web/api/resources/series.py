@@ -50,22 +50,22 @@ class SeriesQuery(Paged):
 
 
 class OccurrenceReply(ReplyOf[model.OccurrenceView], whole=True):
-    """A start that was decided. `refused`: why its vcluster could not be reserved, which is tried
-    again until then; '': it was.
+    """A start that was decided. `refused`: why its vcluster could not be reserved yet, which is
+    tried again until the start; '': it is reserved.
 
-    state  reserved: it starts then; late: that time is over, and it has not started; running;
-           ended: its lease is over; cancelled: it was ended before it started; refused
+    state  reserved: it starts at its time; late: that time has passed, and it has not started;
+           running; ended: its lease is over; cancelled: it was ended before it started; refused
     """
 
 
 class ReservationSeries(Reply):
-    """A series. Its clusters are reserved four weeks before they start; `occurrences` are those to
-    come that were decided, `past` those of the last four weeks.
+    """A series. Its clusters are reserved four weeks before they start. `occurrences` are decided
+    starts to come, `past` those of the last four weeks.
 
-    nodes       of each of its vclusters; template: of the first ones
+    nodes       nodes of each of its vclusters; template: that of the first nodes
     starts_at   the first start; duration: seconds of each lease
     count       starts in all; last: no start is later; null: no limit
-    next_start  the next one, decided or not; null: none is to come
+    next_start  the next start, decided or not; null: there is none
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The server itself."""
+"""The server itself: its health, its hosts, faults, and the nodes' lifecycle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cod.web.api.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothin
 
 
 class ConflictReply(Reply):
-    """Address or identity trouble."""
+    """A conflict of addresses or identities."""
 
     id: int
     at: float
@@ -43,13 +43,13 @@ class ConflictQuery(Paged):
 
 
 class FaultReply(ReplyOf[model.OutsideFault], whole=True):
-    """Something outside of COD that does not do its part.
+    """A part of the site outside COD that does not work.
 
     kind     switch, switch-port, file-server, power-control, found-off, image-server or dhcp
-    since    when it began, or, of a switch, when that last answered; null: not known
-    ended    when it was over; null: it lasts
+    since    when the fault began, or, for a switch, when it last answered; null: not known
+    ended    when the fault ended; null: it lasts
     affects  nodes, or volumes of a file server
-    waits    vclusters that hold or wait for those
+    waits    vclusters that hold these or wait for them
     """
 
 
@@ -65,7 +65,7 @@ class FailureGroupReply(ReplyOf[model.FailureGroup], whole=True):
 
 
 class FailureQuery(Query):
-    """By what to group."""
+    """The key by which failed nodes are grouped."""
 
     by: Literal["reason", "rack", "template"] = "reason"
 
@@ -73,11 +73,11 @@ class FailureQuery(Query):
 class ServerReply(Reply):
     """A host of the site's servers.
 
-    parts            those that run: edge, images, manager, web
-    silent           those not seen for a minute
-    database_schema  that its program was written for
-    seen             when it said last that it runs
-    manages          the resource manager is there
+    parts            parts that run on it: edge, images, manager, web
+    silent           parts that have not been seen for a minute
+    database_schema  the schema that its program was written for
+    seen             when it last reported that it runs
+    manages          the resource manager runs on it
     """
 
     name: str
@@ -97,8 +97,8 @@ class ServerReply(Reply):
 
 
 class ServerList(Items[ServerReply]):
-    """The hosts of the site's servers. `database_writer`: the host of the database that is its
-    writer; null where the database has one host."""
+    """The hosts of the site's servers. `database_writer`: the host that is the database's writer;
+    null if the database has one host."""
 
     database_writer: str | None
 
@@ -109,7 +109,7 @@ class ServerList(Items[ServerReply]):
 
 
 class Arrow(Reply):
-    """An arrow of the lifecycle."""
+    """A transition of the lifecycle."""
 
     state: NodeState
     event: NodeEvent
@@ -117,7 +117,7 @@ class Arrow(Reply):
 
 
 class StateReply(Reply):
-    """A state of the lifecycle; `deadline` in seconds, null where nothing is owed."""
+    """A state of the lifecycle. `deadline` in seconds; null: the state has none."""
 
     name: NodeState
     kind: Literal["stable", "motion", "final"]
@@ -153,7 +153,7 @@ class ServerInfo(Reply):
 
 
 class EventQuery(Query):
-    """From where to follow the events."""
+    """Position at which to begin in the events."""
 
     after: int | None = Field(
         default=None,
@@ -164,7 +164,7 @@ class EventQuery(Query):
 
 
 class RemedyReply(Reply):
-    """A change by which a request that can never be met could be: its number of nodes, and whether
+    """A change that would make an impossible request possible: its number of nodes, and whether
     they may be of several types and blocks."""
 
     count: int
@@ -179,8 +179,8 @@ class FieldFault(Reply):
 
 
 class Problem(Reply):
-    """An error (RFC 9457). `code` is stable; `field` names the part of the input that is meant, if
-    one is; `errors` has every part that is wrong, `field` and `detail` the first of them."""
+    """An error (RFC 9457). `code` is stable; `field` names the part of the input at fault, if there
+    is one; `errors` has all parts at fault, and `field` and `detail` the first of them."""
 
     type: str
     title: str

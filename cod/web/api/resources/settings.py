@@ -1,5 +1,4 @@
-"""Settings of the site: what they are, and changes of those that can be changed while the servers
-run."""
+"""Settings of the site, and changes of those that can be changed while the servers run."""
 
 from __future__ import annotations
 
@@ -34,15 +33,15 @@ class SettingUndo(Body):
 class SettingReply(Reply):
     """A setting: a key of the site file.
 
-    table    what its table is about
-    unit     of its number; '': none
+    table    the description of its table
+    unit     the unit of its number; '': none
     choices  the values that it may have; none: any
     value    in the site file's form; null: not set, or a secret, which is not shown
-    text     the same as people write it
-    source   where it comes from
-    file     what the site file of the server that answers says; null: nothing
-    fixed    why it cannot be changed while the servers run, and what to do; '': it can
-    problem  why the site file and a change are at odds; '': they are not
+    text     the value as people write it
+    source   where the value comes from
+    file     the value in the site file of the server that answers; null: none
+    fixed    why the setting cannot be changed while the servers run, and the remedy; '': it can
+    problem  why the site file contradicts a change; '': it does not
     changed_at, changed_by  of the newest change; null: there was none
     """
 
@@ -75,7 +74,8 @@ class SettingReply(Reply):
 
 
 class SettingChangeReply(Reply):
-    """A change of a setting. `value` is null where it was taken back: then the site file counts."""
+    """A change of a setting. `value` is null if the change was undone, so that the site file
+    holds."""
 
     id: int
     at: float

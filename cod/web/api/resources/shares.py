@@ -1,4 +1,4 @@
-"""Shares of the site: what groups may hold and are sure of, and where they stand."""
+"""Shares of the site: the groups' shares, limits and guarantees, and their present use of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Shares = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 
 
 class SharePatch(Patch):
-    """Changes to a group's entitlements; what is left out stays. A node limit of null: the site's
-    default, a limit of node-hours of null: none."""
+    """Changes to a group's entitlements. A field that is left out stays as it is. Null means the
+    site's default for a node limit, and no limit for node-hours."""
 
     may_be_null = frozenset({"node_limit", "hours_limit", "parent"})
     shares: Shares | None = Field(
@@ -56,7 +56,7 @@ class SharePatch(Patch):
 
 
 class SharePreviewBody(SharePatch):
-    """A change of a group's entitlements to be tried. The simulation ends now."""
+    """A change of a group's entitlements to be tried in a simulation that ends now."""
 
     beside = frozenset({"days"})
     days: Annotated[int, Field(ge=1, le=28)] = Field(
@@ -65,8 +65,8 @@ class SharePreviewBody(SharePatch):
 
 
 class GroupWaitReply(Reply):
-    """Average seconds that a group's requests wait until their systems run: simulated as things are
-    (`before`) and with the change (`after`)."""
+    """Average seconds that a group's requests wait until their systems run, simulated without the
+    change (`before`) and with it (`after`)."""
 
     group: str
     requests: int
@@ -75,8 +75,8 @@ class GroupWaitReply(Reply):
 
 
 class SharePreviewReply(Reply):
-    """Effect that a change would have had in the last days, by the simulator: the same requests,
-    with either shares. Both columns are simulated, so that their difference is the change alone.
+    """Effect that a change would have had in the last days, by the simulator. Both columns are
+    simulated with the same requests, so that they differ by the change alone.
 
     idle_before, idle_after: part of the site's nodes that nobody held, 0 to 1
     """
@@ -90,21 +90,24 @@ class SharePreviewReply(Reply):
 
 
 class TypeShareReply(ReplyOf[TypeShare], whole=True):
-    """A group's entitlement to nodes of a type that is apart from all others. shares: null: the
-    group's shares of the site hold for them, too. The others as of the group."""
+    """A group's entitlement to nodes of a type that is kept apart from all others. `shares`: null:
+    the group's shares of the site hold for them, too. The other fields are as those of the group.
+    """
 
 
 class ShareReply(ReplyOf[GroupShare], whole=True):
-    """A group's entitlements, and where it stands. Usage is in node-hours, weighted by the costs of
-    types, and fades.
+    """A group's entitlements, and its present use of the site. Usage is in node-hours, weighted by
+    the costs of types, and fades.
 
-    guaranteed_from: when it can call in all that it is guaranteed, as leases of other groups end;
-    null: the site has too few nodes. share: its part of the site, 0 to 1; share_nodes: in nodes;
-    null: shares are off. ratio: of its share to its usage (or dominant share, by the site's rule),
-    null: it has used nothing, or shares are off; factor, rank: by the site's rule, the best is 1;
-    ranked: groups that are. recent_hours: of the last 14 days; evenness: Jain's index of what
-    groups used in these for each unit of their shares, the same for all groups. types: those
-    whose nodes are apart. user_shares: its requests are ranked by what their users have used
+    guaranteed_from: when the group can have all nodes that it is guaranteed, as leases of other
+    groups end; null: the site has too few nodes. share: the group's part of the site, 0 to 1;
+    share_nodes: the same in nodes; null: shares are off. ratio: the group's share divided by its
+    usage (or dominant share, by the site's rule); null: the group has used nothing, or shares are
+    off. factor, rank: by the site's rule; the best is 1. ranked: number of groups with a rank.
+    recent_hours: node-hours of the last 14 days; evenness: Jain's index of the groups' node-hours
+    in these days per unit of their shares, the same for all groups. types: entitlements to types
+    whose nodes are kept apart. user_shares: the group's requests are ranked by the usage of their
+    users
     """
 
     types: list[TypeShareReply]
@@ -113,9 +116,10 @@ class ShareReply(ReplyOf[GroupShare], whole=True):
 class UserShareReply(ReplyOf[UserShare], whole=True):
     """A user's share and usage in a group that has users' shares.
 
-    user: '' for whoever created virtual clusters whose creator is not known. share: of the group,
-    0 to 1; usage: in node-hours, weighted by the costs of types, it fades. ratio: of share to
-    usage, null: the user has used nothing; rank: the best is 1, null: users are not ranked
+    user: '' for all virtual clusters whose creator is not known. share: the user's part of the
+    group, 0 to 1; usage: in node-hours, weighted by the costs of types; it fades. ratio: the user's
+    share divided by the usage; null: the user has used nothing. rank: the best is 1; null: users
+    are not ranked
     """
 
 
@@ -129,8 +133,8 @@ class OthersPartReply(Reply):
 
 
 class UsedSpanReply(ReplyOf[UsedSpan], whole=True):
-    """Nodes on the average in the day (UTC) that begins `at`, as far as it was counted: the group's
-    own, those of groups of higher, equal and lower priority, and free ones."""
+    """Average number of nodes in the day (UTC) that begins `at`, as far as it was counted: the
+    group's own nodes, those of groups of higher, equal and lower priority, and free nodes."""
 
 
 class GroupUseReply(ReplyOf[GroupUse], whole=True):

@@ -50,7 +50,7 @@ class ImageAdd(Body):
 
 
 class UploadCreate(Body):
-    """A file that is to be sent piece by piece and become an image."""
+    """A file that is to be sent piece by piece and to become an image."""
 
     name: OwnName
     size: int = Field(ge=0, le=2**63 - 1, description="bytes")
@@ -61,8 +61,8 @@ class UploadCreate(Body):
 
 
 class UploadReply(ReplyOf[model.Upload]):
-    """A file on its way in: `offset` of its `size` bytes are on the server's disk. It is given up
-    at `expires_at` unless more of it comes."""
+    """A file on its way in: `offset` of its `size` bytes are on the server's disk. The server
+    deletes it at `expires_at` unless more of it comes."""
 
     id: str
     name: str
@@ -84,7 +84,7 @@ class UploadQuery(Paged):
 
 
 class ImageReply(ReplyOf[model.ImageView]):
-    """An image. `used_by` is as far as one may see them."""
+    """An image. `used_by` has those of its users that the caller may see."""
 
     state: Literal["ingesting", "ready", "failed"]
 
@@ -161,8 +161,8 @@ _READING = Lock()
 
 
 def _read_again(ask: Call, image: model.Image) -> Verified:
-    """Read the whole image, in a thread. One at a time: there are ten threads, and people sign in
-    by them, too."""
+    """Read the whole image, in a thread, and return whether it is intact. Only one image is read at
+    a time, because there are ten threads, and people's sign-ins need them, too."""
     if not _READING.acquire(blocking=False):
         raise model.Refused(
             "busy", "another image is being read at this moment; try again when that is done"
@@ -175,7 +175,7 @@ def _read_again(ask: Call, image: model.Image) -> Verified:
 
 
 def read_template(document: str) -> Any:
-    """Return a template's document, read, slowly. Raises `Refused`."""
+    """Parse a template's document, which is slow, and return it. Raises `Refused`."""
     try:
         xmldoc.parse(document.encode(), "template")
     except xmldoc.BadDocument as fault:
@@ -184,7 +184,7 @@ def read_template(document: str) -> Any:
 
 
 def _faults(ask: Call[Names, TemplateDocument]) -> Any:
-    """Return the document, read; or the faults that it shows before the database is asked."""
+    """Return the parsed document, or the faults that it has without a look at the database."""
     try:
         xmldoc.parse(ask.body.document.encode(), "template")
         return templates.read(ask.body.document)
@@ -207,8 +207,8 @@ def _check_template(tx: Tx, read: Any, document: str, group: str) -> list[Templa
 
 
 def _line(document: str, sentence: str) -> int:
-    """Return the line of the document that has the first value which the sentence quotes; 0 where
-    none has."""
+    """Return the number of the line with the value that the sentence quotes first; 0 if no line has
+    it."""
     quoted = re.search(r"'([^']+)'", sentence)
     if quoted is None:
         return 0

@@ -1,4 +1,4 @@
-"""Nodes for a monitoring system to watch, as Prometheus' HTTP service discovery takes them."""
+"""Nodes as targets of a monitoring system, in the form of Prometheus' HTTP service discovery."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class TargetReply(Reply):
 
 
 class TargetList(RootModel[list[TargetReply]]):
-    """Nodes by name. A list alone, since Prometheus takes nothing else."""
+    """Nodes by name. The reply is a bare list, because Prometheus takes nothing else."""
 
 
 def _targets(

@@ -20,7 +20,7 @@ Format = Literal["json", "csv"] | None
 
 
 class StatesQuery(Filtered):
-    """Span of time to show, in steps of five minutes, an hour or a day: so that there are about
+    """Span of time to show. Its steps are five minutes, an hour or a day, so that there are about
     fifty."""
 
     from_: Moment = Field(default=None, alias="from", description="left out: a day before 'to'")
@@ -30,7 +30,7 @@ class StatesQuery(Filtered):
 
 
 class TimelineQuery(StatesQuery):
-    """Span of time to show, the nodes, and the key by which they are put together."""
+    """Span of time to show, the nodes, and the key by which they are grouped."""
 
     by: Literal["vcluster", "group", "type"] = Field(default="vcluster")
     group: str = Field(default="", max_length=63)
@@ -41,17 +41,19 @@ class TimelineQuery(StatesQuery):
 
 
 class SeriesReply(Reply):
-    """Nodes on the average in each span. `name`: null for all that have no series of their own."""
+    """Average number of nodes in each span. `name`: null for all nodes without a series of their
+    own."""
 
     name: str | None
     nodes: list[float]
 
 
 class ChartReply(Reply):
-    """Series over the same spans, the largest first. `starts`: where each span begins; `span`: how
-    long it is.
+    """Series over the same spans, the largest first. `starts`: the start of each span; `span`: its
+    length.
 
-    counted_until: how far it was counted, once a minute; null: nothing is counted yet
+    counted_until: end of the counting so far, which is done once a minute; null: nothing is counted
+    yet
     """
 
     by: str

@@ -163,7 +163,7 @@ class Extend(Body):
 
 
 class VclusterPatch(Body):
-    """Changes to a vcluster's name and description; what is left out stays."""
+    """Changes to a vcluster's name and description. A field that is left out stays as it is."""
 
     name: DnsLabel | None = Field(default=None, description="another name; its nodes' names follow")
     description: str | None = Field(
@@ -210,7 +210,7 @@ class NetworkReply(Reply):
 
 class VclusterReply(ReplyOf[model.VclusterView]):
     """A vcluster. `states` counts its nodes by state; `addresses` are those of its nodes, in
-    ranges; `network`: null where it is not isolated, has no nodes yet, or has ended."""
+    ranges; `network`: null if the vcluster is not isolated, has no nodes yet, or has ended."""
 
     name: str
     state: VclusterState
@@ -220,7 +220,7 @@ class VclusterReply(ReplyOf[model.VclusterView]):
 
     @classmethod
     def values(cls, view: model.VclusterView) -> dict[str, Any]:
-        """Return the described values, and those made by hand."""
+        """Return the described values, and those that are made here."""
         addresses = [
             AddressRangeReply(first=model.dotted(one.first), last=model.dotted(one.last))
             for one in view.addresses
@@ -256,18 +256,18 @@ class KnownHostsQuery(Query):
 
 
 class KnownHosts(Reply):
-    """Lines of OpenSSH's known_hosts file, one a host key: the node's name and address, and the key
-    that COD installed it with. Nodes that make their keys themselves have none."""
+    """Lines of OpenSSH's known_hosts file, one for each host key, with the node's name and address,
+    and the key that COD installed on it. Nodes that make their keys themselves have none."""
 
     lines: list[str]
 
     def as_text(self) -> str:
-        """Return the file."""
+        """Return the text of the file."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
 def asked(body: VclusterCreate) -> AskedVcluster:
-    """Return the vcluster, or each of the series, that the body asks for. Raises `Refused`."""
+    """Return the vcluster, or each of the series, that the body requests. Raises `Refused`."""
     return AskedVcluster(
         name=body.name,
         size=body.size,
@@ -300,7 +300,8 @@ def _vcluster_wanted(ask: Call[Names, VclusterCreate]) -> Flow[Result[_Shown]]:
         )
 
     def with_vcm(tx: Tx) -> Result[_Shown]:
-        """Create a vcluster with its VCM in one transaction: before its node is primed."""
+        """Create a vcluster and its VCM in one transaction, so that the VCM exists before its node
+        is primed."""
         made = create(tx)
         vcms.enrol_inside(
             tx, vcluster=ask.body.name, head=None, now=ask.now, replace_enrolled=False

@@ -55,11 +55,11 @@ class VcmEnrol(Body):
 
 
 class VcmReply(Reply):
-    """A VCM. `server` holds its connection, null while it is away; `owed` messages are not
-    acknowledged yet. `head`: the node of the vcluster that it runs on, which has no certificate yet
-    where `serial` is empty. `ends_at`: when its certificate ends (null: it has none, or has not
-    shown it since ends are written down); `warned_at`: when its group was told that it does,
-    because the VCM, which renews it by itself months before, has not."""
+    """A VCM. `server` holds its connection, null while it has none; `owed`: messages that it has
+    not acknowledged yet. `head`: the node of the vcluster that it runs on; while `serial` is empty,
+    it has no certificate yet. `ends_at`: when its certificate expires; null: it has none, or its
+    expiry was never recorded. `warned_at`: when its group was told of the coming expiry, because
+    the VCM, which renews its certificate months before, has not."""
 
     vcluster: str
     serial: str
@@ -84,10 +84,10 @@ class VcmQuery(Paged):
 
 
 class VcmEnrolled(Reply):
-    """Credentials and configuration of a new VCM, shown once: its key is not kept. Key and
-    certificates are PEM, and empty where the VCM is known by its address alone; `configuration` is
+    """Credentials and configuration of a new VCM, shown once: the server does not keep its key. Key
+    and certificates are PEM, and empty if the VCM is known by its address alone. `configuration` is
     the text of its file. A VCM inside its vcluster gets all that on the node `head`; `primed`: that
-    node was primed before it could be told."""
+    node was primed before the VCM was enrolled, and has not got it."""
 
     vcluster: str
     serial: str
@@ -105,12 +105,13 @@ _Ask = Call[Named, VcmEnrol]
 
 def _enrol(ask: _Ask) -> Flow[VcmEnrolled]:
     """Enrol a VCM. Nothing is issued, and nothing is said about the site, before the caller's
-    rights are known."""
+    rights have been checked."""
     return lambda tx: _issued(ask, tx)(tx)
 
 
 def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
-    """Issue a certificate, and store its serial number in the same transaction."""
+    """Return the flow that enrols the VCM. For a VCM with a certificate, issue that first; its
+    serial number is stored in the same transaction."""
     name, address = ask.names.name, ask.body.address or ""
     if ask.body.inside:
         return _inside(ask, name)
@@ -141,7 +142,8 @@ def _issued(ask: _Ask, tx: Tx) -> Flow[VcmEnrolled]:
 
 
 def _inside(ask: _Ask, name: str) -> Flow[VcmEnrolled]:
-    """Enrol a VCM inside: nothing is issued now, the node gets an invitation when it is primed."""
+    """Enrol a VCM inside its vcluster. Nothing is issued now: the node gets an invitation when it
+    is primed."""
     if ask.body.plain or ask.body.address:
         raise Refused(
             "invalid",
@@ -175,7 +177,7 @@ def _port(ask: Call) -> int:
 
 def _certified(ask: _Ask, tx: Tx, name: str) -> tuple[int, Issued, bytes]:
     port = _port(ask)
-    vcms.check(tx, name)  # not each word can stand in a certificate
+    vcms.check(tx, name)  # some names cannot be written in a certificate
     assert ask.authority is not None
     try:
         issued = ask.authority.vcm(name, datetime.fromtimestamp(ask.now, UTC))
@@ -185,7 +187,7 @@ def _certified(ask: _Ask, tx: Tx, name: str) -> tuple[int, Issued, bytes]:
 
 
 def _plain(ask: Call) -> tuple[int, Issued, bytes]:
-    """Return no certificate: a plain connection shows none."""
+    """Return the port for VCMs that are known by their address alone, and empty credentials."""
     if not ask.site.nmp.port or not ask.site.nmp.plain_port:
         raise Refused(
             "conflict",

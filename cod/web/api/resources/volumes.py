@@ -99,7 +99,7 @@ class VolumeAttach(Body):
 
 
 class VolumeDetach(Body):
-    """A vcluster that is to mount the volume no more."""
+    """A vcluster that is to mount the volume no longer."""
 
     vcluster: str = Field(min_length=1, max_length=63)
 
@@ -130,7 +130,7 @@ class SnapshotReply(Reply):
 
 
 class VolumeReply(ReplyOf[VolumeView]):
-    """A volume. `state`: making, ready, changing, trouble (`reason` says which; COD goes on
+    """A volume. `state`: making, ready, changing, trouble (described by `reason`; COD keeps
     trying), deleted or erasing."""
 
     name: str
@@ -180,8 +180,8 @@ class VolumeQuery(Paged):
 
 
 class FileServerReply(Reply):
-    """A file server of the site file. `size`: bytes that its volumes may hold together; `reason`:
-    why a change of one of them is not carried out."""
+    """A file server of the site file. `size`: bytes that its volumes may have together; `reason`:
+    why a change of one of them cannot be carried out."""
 
     name: str
     driver: str

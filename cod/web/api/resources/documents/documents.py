@@ -1,9 +1,9 @@
-"""The site's documents: what applying them would change, the applying, and what is there as
-documents.
+"""The site's documents: a comparison of documents with the site, their application, and the site's
+present state as documents.
 
-Documents are carried out by the routes of the API that change one thing at a time, in one
-transaction: all of them, or none. Comparing carries them out, too, and undoes it: so what is shown
-is what will be done, and everything that a flow refuses is said before.
+The routes of the API that change one thing at a time carry documents out, all of them in one
+transaction, or none. A comparison carries them out, too, and undoes that. So the comparison shows
+exactly what an application would do, and everything that a flow would refuse.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ MOST = 10_000  # documents in one question
 
 
 class DocumentSet(Body):
-    """Documents, each with its kind, its name and the fields of its kind; fields that are left out
-    stay as they are. `prune`: delete what an earlier application named and these documents do
+    """Documents, each with its kind, its name and the fields of its kind. A field that is left out
+    stays as it is. `prune`: delete things that an earlier application named and these documents do
     not."""
 
     documents: list[dict[str, Any]] = Field(max_length=MOST)
@@ -60,8 +60,8 @@ class DocumentSet(Body):
 
 
 class DocumentApply(DocumentSet):
-    """Documents to apply. `plan`: of the answer to a comparison; where something else would be done
-    now, nothing is."""
+    """Documents to apply. `plan`: the plan of an earlier comparison; if the application would now
+    do anything else, it does nothing."""
 
     plan: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
@@ -74,9 +74,9 @@ class LeftThing(Reply):
 
 
 class DocumentsReply(Reply):
-    """Changes made by applying the documents, in the order in which they are made. `left`: what a
-    prune would delete; `adopted`: things that are named for the first time, and need not be changed
-    for it; `plan`: what applying may be bound to."""
+    """Changes made by applying the documents, in their order. `left`: things that a prune would
+    delete; `adopted`: number of things that are named for the first time, and need no change for
+    that; `plan`: a digest of the changes, to which an application can be bound."""
 
     changes: list[DocumentChange]
     left: list[LeftThing]
@@ -111,8 +111,12 @@ class DocumentReply(Reply):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Steps in their order, and what of the documents and of what was named before is to be put
-    down."""
+    """Steps in their order.
+
+    left  things that an earlier application named and these documents do not, if they are not
+          pruned
+    new   things to be recorded as named by documents from now on
+    """
 
     steps: tuple[DocumentStep, ...]
     left: frozenset[tuple[str, str]]
@@ -120,7 +124,7 @@ class _Plan:
 
     @property
     def tag(self) -> str:
-        """Return a digest of all that is to be done."""
+        """Return a digest of all that the plan does."""
         content = json.dumps(
             [[each.content for each in self.steps], sorted(self.new)], sort_keys=True
         )
@@ -142,8 +146,8 @@ class _Plan:
 
 
 def _read(ask: Call[Names, DocumentSet]) -> list[CheckedDocument]:
-    """Return the documents, checked as far as that can be done without the database. Runs in a
-    thread. Raises `HttpProblem` with all their faults."""
+    """Return the documents, checked as far as possible without the database. Runs in a thread.
+    Raises `HttpProblem` with the faults of all documents."""
     faults: dict[str, str] = {}
     found: dict[tuple[str, str], CheckedDocument] = {}
     for place, values in enumerate(ask.body.documents):
@@ -162,7 +166,7 @@ def _read(ask: Call[Names, DocumentSet]) -> list[CheckedDocument]:
 
 
 def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
-    """Return the steps that make things as the documents say."""
+    """Return the steps that make things agree with the documents."""
     documents: list[CheckedDocument] = ask.prepared
     managed = site_documents.managed(tx)
     named = {(each.kind.name, each.name) for each in documents}
@@ -188,8 +192,8 @@ def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
 def _deletions(
     existing: Mapping[str, Things], left: set[tuple[str, str]]
 ) -> Iterator[DocumentStep]:
-    """Yield the steps that delete things, in the order of their kinds upside down. A group's
-    members go with the group."""
+    """Yield the steps that delete things, in the reverse order of their kinds. A group's members
+    are deleted with the group."""
     for kind in reversed(KINDS.values()):
         for name in sorted(name for each, name in left if each == kind.name):
             if kind.name != "member" or ("group", name.partition("/")[0]) not in left:
@@ -202,8 +206,8 @@ def _check(ask: Call[Names, DocumentSet], tx: Tx) -> DocumentsReply:
 
 
 def _apply(ask: Call[Names, DocumentApply], tx: Tx) -> Result[DocumentsReply]:
-    """Make things as the documents say. Raises `HttpProblem` with all that is refused, and
-    `replies.Changed` where the plan is not what was seen."""
+    """Make things agree with the documents. Raises `HttpProblem` with all refusals, and
+    `replies.Changed` if the plan is not the one that was seen."""
     plan = _plan(tx, ask)
     wanted = ask.body.plan or plan.tag
     if plan.reply.idle and wanted == plan.tag:
@@ -247,12 +251,12 @@ def _acts(plan: _Plan) -> list[tuple[DocumentStep, DocumentAct]]:
     for number, step in enumerate(plan.steps):
         kind = len(KINDS) if step.changes is None else list(KINDS).index(step.kind.name)
         found += [(kind, not act.early, number, step, act) for act in step.acts]
-    found.sort(key=lambda each: each[:3])  # of one step acts stay in their order
+    found.sort(key=lambda each: each[:3])  # the acts of one step stay in their order
     return [(step, act) for _, _, _, step, act in found]
 
 
 def _agrees(tx: Tx, ask: Call[Names, DocumentSet]) -> None:
-    """Refuse documents that would differ from what is there again, once they are applied."""
+    """Refuse documents that still differ from the things after their application."""
     faults = {}
     for step in _plan(tx, ask).steps:
         for field, kept in step.kept.items():

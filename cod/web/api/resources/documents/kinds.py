@@ -1,5 +1,5 @@
-"""Kinds of the site's documents: how each is read from the database, and by which routes of the API
-a thing of it is made, changed and deleted."""
+"""Kinds of the site's documents: how the things of each kind are read from the database, and which
+routes of the API make, change and delete one."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class GroupFields(GroupPatch):
 
 
 class TypeFields(TypePatch):
-    """A node type, as its documents have it."""
+    """A node type's fields in its documents."""
 
     may_be_empty = True
 
 
 class ShareFields(SharePatch):
-    """A group's share, as its documents have it."""
+    """A group's share: its fields in documents."""
 
     may_be_empty = True
 
@@ -69,13 +69,13 @@ class BlockFields(Body):
     @field_validator("nodes", mode="before")
     @classmethod
     def _ranges(cls, nodes: Any) -> Any:
-        """Return the names that ranges stand for, in their place."""
+        """Return the names with ranges replaced by the names that they stand for."""
         if not isinstance(nodes, list):
             return nodes
         found: list[Any] = []
         for each in nodes:
             if len(found) > MOST_NODES:
-                break  # too many already: no more of them are made
+                break  # too many already: the check of the length will refuse them
             is_range = isinstance(each, str) and "[" in each
             found += expanded(each, MOST_NODES) if is_range else [each]
         return found
@@ -106,10 +106,10 @@ class PortFields(Body):
 
 @dataclass(frozen=True, slots=True)
 class DocumentAct:
-    """A question to a route of the API.
+    """A request to a route of the API.
 
-    early    before those acts of other documents of its kind that are not
-    refusal  said in place of asking, to who has the rights that the route wants
+    early    comes before those requests for other documents of its kind that are not early
+    refusal  raised instead of the request, if the caller has the rights that the route requires
     """
 
     operation: str
@@ -123,12 +123,12 @@ class DocumentAct:
 class DocumentKind:
     """A kind of documents.
 
-    fields   the model of a document's fields, beside its kind and its name
-    things    returns the fields of all things of the kind, by name
-    acts     returns what turns the thing of a name from the first values (None: it is not there)
-             into one with the second, which are those that differ (None: it is to be deleted)
-    secret   whether a field's value is, or has in it, a secret
-    deletes  whether a prune may delete the thing of that name
+    fields   the model of a document's fields, without its kind and its name
+    things   returns the fields of all things of the kind, by name
+    acts     returns the requests that change a thing, from its name, its present values (None: it
+             does not exist) and the values that differ (None: it is to be deleted)
+    secret   returns whether a field's value is, or contains, a secret
+    deletes  returns whether a prune may delete the thing of that name
     """
 
     name: str
@@ -145,14 +145,14 @@ class DocumentKind:
 
     @cached_property
     def never_null(self) -> frozenset[str]:
-        """Return the fields for which null is no value in a document."""
+        """Return the fields that cannot be null in a document."""
         patch = self.fields
         nullable = patch.may_be_null if issubclass(patch, Patch) else self.known
         return frozenset(self.known) - set(nullable)
 
     def read(self, field: str, value: Any) -> Any:
-        """Return a document's value as the API takes it: lengths of time and sizes may be texts.
-        Raises ValueError."""
+        """Return a document's value in the API's form: lengths of time and sizes may be texts in a
+        document. Raises ValueError."""
         kind = self._measures(field)
         if isinstance(value, str) and kind is not None:
             return (
@@ -161,7 +161,7 @@ class DocumentKind:
         return value
 
     def written(self, field: str, value: Any) -> Any:
-        """Return a value as documents have it."""
+        """Return a value in the form that documents have."""
         kind = self._measures(field)
         if value is None or kind is None:
             return value
@@ -169,7 +169,7 @@ class DocumentKind:
         return text(value) if self.read(field, text(value)) == value else value
 
     def shown(self, field: str, value: Any) -> Any:
-        """Return a value as people see it who compare; in place of a secret a digest of it."""
+        """Return a value as a comparison shows it, with a digest in place of a secret."""
         if self.secret(field, value):
             digest = hashlib.blake2b(str(value).encode(errors="replace"), digest_size=4)
             return f"secret, digest {digest.hexdigest()}"
@@ -182,7 +182,7 @@ class DocumentKind:
 
 
 def _of(thing: object, fields: type[BaseModel]) -> dict[str, Any]:
-    """Return what the thing has of the fields but its name."""
+    """Return the thing's values of the model's fields, without its name."""
     return {name: getattr(thing, name) for name in fields.model_fields if name != "name"}
 
 
@@ -205,10 +205,11 @@ def _member(name: str, before: Values | None, changes: Values | None) -> list[Do
 
 
 def _share(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
-    if not changes:  # nobody makes one: the route says whether there is none
+    if not changes:  # shares are never created: the route refuses if there is none
         return [DocumentAct("GET /shares/{name}", Named(name))]
     body = {**changes}
-    # guarantees are given when they are free, and a parent is none that has one
+    # a guarantee must be free before another group gets it, and a group with a parent can be no
+    # parent
     gives = before is not None and _sure({**before, **body}) < _sure(before)
     early = gives or body.get("parent", "") is None
     return [DocumentAct("PATCH /shares/{name}", Named(name), body, early=early)]
@@ -249,7 +250,7 @@ def _template(name: str, before: Values | None, changes: Values | None) -> list[
 def _secret_template(field: str, document: Any) -> bool:
     try:
         return bool(templates.read(document).secret)
-    except Refused:  # of an older grammar: nobody knows
+    except Refused:  # of an older grammar: it may have a secret
         return True
 
 
@@ -363,4 +364,5 @@ KINDS = {
         DocumentKind("vcm", VcmEnrol, _vcms, _vcm),
     )
 }
-"""By name, in the order in which they are applied: each after those that it names things of."""
+"""The kinds by name, in the order in which documents are applied: a kind follows those whose things
+its documents name."""

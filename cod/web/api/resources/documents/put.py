@@ -1,5 +1,5 @@
-"""`PUT` of one thing by its document: made where there is none, changed where fields differ, and
-nothing written where none does."""
+"""`PUT` of one thing by its document. It makes the thing if it does not exist, changes fields that
+differ, and writes nothing if none does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _by_acts(ask: Call) -> Sequence[RequiredRight]:
 
 
 def _document(kind: DocumentKind, ask: Call[Named, BaseModel]) -> CheckedDocument:
-    """Return the question as a document. Runs in a thread. Raises `HttpProblem`."""
+    """Return the request as a document. Runs in a thread. Raises `HttpProblem`."""
     own = {"kind": kind.name, "name": ask.names.name}
     given = ask.body.model_dump(exclude_unset=True)
     if given.get("name", own["name"]) != own["name"]:
@@ -54,18 +54,18 @@ def _document(kind: DocumentKind, ask: Call[Named, BaseModel]) -> CheckedDocumen
 
 
 def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) -> Result[_Put]:
-    """Make the thing as the document says, and return what `shown` shows of it then. Raises
-    `Refused`, and `HttpProblem` for fields."""
+    """Make the thing agree with the document, and return it as the route `shown` shows it
+    afterwards. Raises `Refused`, and `HttpProblem` for fields."""
     nothing: Any = None
     look = replace(ask, body=nothing, prepared=None)
     claims = shown.claims(look)
     document: CheckedDocument = ask.prepared
-    # who may not see the thing is refused, or not, as one who would make it
+    # a caller who may not see the thing is treated as if it did not exist
     seen = all(access.allows(tx, ask.who, claim) for claim in claims)
     before = things_of(tx, ask, kind).get(document.name) if seen else None
     step = document.step(before)
     secrets = {name: value for name, value in document.fields.items() if kind.secret(name, value)}
-    # who may not change a secret is not told either that it was guessed
+    # a caller without the right to change a secret must not learn that they guessed it
     asked = step or DocumentStep(kind, document.name, before, secrets, document)
     effects: list[Effect] = []
     for act in asked.acts if step or secrets else ():

@@ -1,5 +1,5 @@
-"""A document of one thing, the step that makes the thing so, and the routes that carry the step
-out: behind their own rights, so that no rule is written twice."""
+"""A document of one thing, the step that makes the thing agree with the document, and the routes
+that carry out the step. Their own rights guard them, so that no rule is written twice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ACT_ROUTES = RouteMap(
 
 
 class FieldChange(Reply):
-    """A field that differs, as documents have it. Secrets are digests."""
+    """A field that differs, with its values in the form of documents. Secrets are digests."""
 
     field: str
     before: Any
@@ -54,8 +54,8 @@ class DocumentChange(Reply):
 
 @dataclass(frozen=True, slots=True)
 class CheckedDocument:
-    """A document that was checked. `place`: its number in the question; `prepared`: what the route
-    that makes the thing wants to have been read before."""
+    """A document that was checked. `place` is its number in the request; `prepared` is what its
+    route's `before` would have read."""
 
     place: int
     kind: DocumentKind
@@ -64,8 +64,8 @@ class CheckedDocument:
     prepared: Any = None
 
     def step(self, before: Values | None) -> DocumentStep | None:
-        """Return what makes the thing, which has the values `before` (None: it does not exist), as
-        the document says; None: it is so already."""
+        """Return the step that makes the thing agree with the document; None if it agrees already.
+        `before` has the thing's values; None: it does not exist."""
         changes = {
             field: value
             for field, value in self.fields.items()
@@ -77,8 +77,8 @@ class CheckedDocument:
 
 @dataclass(frozen=True, slots=True)
 class DocumentStep:
-    """Step for one thing. `before`: None: it does not exist; `changes`: the fields that differ;
-    None: it is to be deleted."""
+    """A step for one thing. `before` has its present values; None: it does not exist. `changes` has
+    the fields that differ; None: the thing is to be deleted."""
 
     kind: DocumentKind
     name: str
@@ -88,7 +88,7 @@ class DocumentStep:
 
     @property
     def acts(self) -> list[DocumentAct]:
-        """Return the questions to routes that carry the step out, in their order."""
+        """Return the requests to routes that carry the step out, in their order."""
         return self.kind.acts(self.name, self.before, self.changes)
 
     @property
@@ -114,7 +114,7 @@ class DocumentStep:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """Return all that is to be done, and what it was seen to be before."""
+        """Return all that the step does, and the values that it replaces, for a digest."""
         before = self.before
         if before is not None and self.changes is not None:
             before = {field: before[field] for field in self.changes}
@@ -122,7 +122,7 @@ class DocumentStep:
 
     @property
     def kept(self) -> Mapping[str, Any]:
-        """Return what there is, as people see it, in place of each field that differs."""
+        """Return the present value of each field that differs, as a comparison shows it."""
         before = self.before or {}
         return {
             field: self.kind.shown(field, before[field]) if field in before else None
@@ -130,15 +130,15 @@ class DocumentStep:
         }
 
     def fault(self, field: str) -> str:
-        """Return where in the question a fault of the step is."""
+        """Return the place in the request of a fault of the step."""
         if self.document is None:
             return f"{self.kind.name} {self.name}"
         place = f"documents.{self.document.place}"
         return f"{place}.{field}" if field in ("name", *self.kind.known) else place
 
     def flow(self, ask: Call, act: DocumentAct, *, rights_only: bool = False) -> Flow[Any]:
-        """Return the flow of an act of the step, behind the rights that its route wants; nothing
-        but the rights, if so told. Raises ValidationError."""
+        """Return the flow of one of the step's requests, behind the rights that its route requires.
+        With `rights_only` the flow only checks the rights. Raises ValidationError."""
         method, path = act.operation.split(" ")
         found, _, _ = ACT_ROUTES.find(method, path)
         assert found is not None
@@ -199,7 +199,7 @@ def read_document(place: int, values: Mapping[str, Any]) -> CheckedDocument | di
 
 
 def _plain(values: Values) -> dict[str, Any]:
-    """Return values as JSON has them; lists, which are sets in all kinds, in order."""
+    """Return the values in JSON's form. Lists, which are sets in all kinds, are sorted."""
     return {
         field: sorted(map(str, value)) if isinstance(value, list | tuple) else value
         for field, value in values.items()

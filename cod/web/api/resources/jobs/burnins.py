@@ -17,7 +17,7 @@ from cod.web.api.routes import ADMINS, listed, named_route, see
 
 
 class BurninWish(Body):
-    """A node's memory, disks and network are to be tested."""
+    """A test of a node's memory, disks and network."""
 
     tests: list[Chosen[BurninTest]] | None = Field(
         default=None,
@@ -41,14 +41,14 @@ class BurninWish(Body):
 
     @property
     def given(self) -> dict[str, Any]:
-        """Return what is said, as the flow takes it."""
+        """Return the wish in the form that the flow takes."""
         asked = {"tests": self.tests, "seconds": self.seconds, "erase": self.erase}
         return {name: value for name, value in asked.items() if value}
 
 
 class TestReply(Reply):
-    """Result of a test of a part of the node. `figures`: measurements by name, with their unit in
-    the name; `about`: why it failed or was skipped."""
+    """Result of a test of a part of the node. `figures`: measurements by name, whose unit is in the
+    name; `about`: why it failed or was skipped."""
 
     test: BurninTest
     part: str
@@ -59,8 +59,8 @@ class TestReply(Reply):
 
 
 class BurninReply(ReplyOf[BurninView], whole=True):
-    """A burn-in. `state`: wanted, running, passed, failed or cancelled; while it is running, bytes
-    `done` of about `total` of the test `phase` at `rate` a second."""
+    """A burn-in. `state`: wanted, running, passed, failed or cancelled. While it is running, `done`
+    of about `total` bytes of the test `phase` are done, at `rate` bytes a second."""
 
     state: BurninState
     results: tuple[TestReply, ...]

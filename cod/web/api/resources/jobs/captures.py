@@ -32,7 +32,7 @@ from cod.web.api.routes import (
 
 
 class CaptureWish(Body):
-    """A node's disk is to be saved as an image: the whole disk, one partition, or the map of the
+    """A wish to save a node's disk as an image: the whole disk, one partition, or the map of the
     partitions."""
 
     image: OwnName
@@ -68,14 +68,14 @@ class CaptureWish(Body):
 
     @property
     def what(self) -> str:
-        """Return what is captured, as in `orders.Deposit`."""
+        """Return what is captured, in the form of `orders.Deposit`."""
         return "map" if self.map else str(self.partition or "")
 
 
 class CaptureReply(ReplyOf[CaptureView], whole=True):
-    """A node's newest capture. `state`: wanted, running, done, failed or cancelled; bytes `done` of
-    `total` at `rate` a second while it is running; `what`: map, a partition's number, or '' for
-    the whole disk."""
+    """A node's newest capture. `state`: wanted, running, done, failed or cancelled. While it is
+    running, `done` of `total` bytes are done, at `rate` bytes a second. `what`: map, a partition's
+    number, or '' for the whole disk."""
 
     state: CaptureState
     node_state: NodeState

@@ -16,7 +16,7 @@ from cod.web.api.routes import Shaped, listed, named_route, see, use
 
 
 class ReinstallStart(Body):
-    """Nodes that are installed anew. All that is on their disks is lost; names and addresses
+    """Nodes to install again in place. All data on their disks is lost; names and addresses
     stay."""
 
     nodes: list[Annotated[str, Field(max_length=4000, pattern=r"\S")]] = Field(
@@ -46,8 +46,8 @@ class ReinstallStart(Body):
 
 
 class ReinstalledReply(ReplyOf[ReinstalledNode], whole=True):
-    """A node that is installed anew, or waits for it (`begun_at`: null), until it is active again.
-    `done` of `total`: bytes of its disks that are written."""
+    """A node that is being installed again in place, or waits for that (`begun_at`: null), until it
+    is active. `done` of `total` bytes of its disks are written."""
 
     state: NodeState
 

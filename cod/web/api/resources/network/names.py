@@ -26,8 +26,8 @@ class NameSet(Body):
 
 
 class NameReply(Reply):
-    """A name of a vcluster. `full`: as DNS has it; `host`, `address`: of the node that it leads to
-    now; `dangling`: it leads to a node that has left, and DNS says that there is no such host."""
+    """A name of a vcluster. `full`: the name in DNS; `host`, `address`: those of the node that it
+    now leads to; `dangling`: its node has left, and DNS answers that the name does not exist."""
 
     name: str
     full: str

@@ -44,7 +44,7 @@ _NODE_PORTS = listed(PortReply, "The switch ports of a node's NICs.", "NodePorts
 
 
 class SwitchReply(ReplyOf[model.SwitchView]):
-    """A switch of the site file, and what came of the sessions with it."""
+    """A switch of the site file, and the outcome of the sessions with it."""
 
     name: str
 
