@@ -34,7 +34,7 @@ class HoldDecision(Body):
 class HeldNodeReply(Reply):
     """A node of a held site: what the database and its machine say about it.
 
-    known    newest generation of the node that the database can know
+    known    newest generation in which the database can have had the node installed
     machine  the machine's own report; '': none yet
     source   who reported it: agent or dhcp
     """

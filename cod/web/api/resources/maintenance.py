@@ -91,8 +91,8 @@ class Maintenance(Reply):
     nodes    number of nodes; free: held by nobody; out: out of service now
     empty_at  when nobody holds any of them, as leases tell; null: not known
     holders  vclusters with nodes in it, of your groups
-    late     vclusters whose reservations it leaves without enough nodes; only in the reply to a
-             check or a creation
+    late     vclusters whose reservations find no nodes because of it; only in the reply to a check,
+             a creation or a change
     """
 
     id: int

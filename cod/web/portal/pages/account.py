@@ -1,5 +1,5 @@
-"""One's own account: name and address, password, SSH keys, browsers that are signed in, tokens for
-programs."""
+"""The page of one's own account: name and address, password, SSH keys, signed-in browsers, and
+tokens for programs."""
 
 from __future__ import annotations
 

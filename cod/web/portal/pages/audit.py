@@ -1,5 +1,4 @@
-"""The audit's page: for the site's administrators all changes, for a group's owners those of their
-group."""
+"""The audit's page. Administrators see all changes, and owners of a group those of their group."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ def _audit(tx: Tx, ask: PageCall[Names, AuditQuery]) -> dict[str, Any]:
 
 
 def differences(row: AuditReply) -> list[tuple[str, str, str]]:
-    """(what, before, after) of everything that the change has changed; '' for what was not
-    there."""
+    """Return (name, before, after) of each value that the change has changed; '' for no value."""
     before, after = row.before or {}, row.after or {}
     text = partial(audit_value, in_bytes=row.action.startswith(("image", "upload", "volume")))
     return [

@@ -1,8 +1,8 @@
 """The calendar of nodes, drawn: the free nodes of each type, and a row for each virtual cluster
 with a bar for each time in which it has nodes.
 
-Bars of free nodes are links to the form for a new cluster, which they fill in; `calendar.js` lets a
-time be drawn over them.
+Bars of free nodes are links to the form for a new cluster, which they fill in. `calendar.js` lets a
+person draw a time over these bars.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _calendar(tx: Tx, ask: PageCall[Names, CalendarQuery]) -> dict[str, Any]:
 
 
 def _chart(found: Calendar, step: float, now: float) -> Markup | None:
-    """Return the chart, rows of one group below its name; None where there is nothing to draw."""
+    """Return the chart, with the rows of each group below its name; None if there is nothing to
+    draw."""
     if not found.rows and not found.free and not found.maintenance:
         return None
     length = found.until - found.since
@@ -120,7 +121,8 @@ def _chart(found: Calendar, step: float, now: float) -> Markup | None:
 
 
 def _cut(spans: Sequence[FreeSpan], dates: Sequence[float]) -> list[FreeSpan]:
-    """Return the spans, cut at the dates below the chart: each part is a link of its own."""
+    """Return the spans, cut at the dates below the chart, so that each part is a link of its
+    own."""
     found = []
     for span in spans:
         cuts = [span.start, *(date for date in dates if span.start < date < span.end), span.end]
@@ -137,7 +139,7 @@ def _free(name: str, span: FreeSpan, now: float) -> svg.Span:
 
 
 def _closed(one: Closed) -> svg.Span:
-    """Return the bar of a maintenance window, which leads to it."""
+    """Return the bar of a maintenance window, which is a link to the window's page."""
     until = "until it is ended by hand" if one.end is None else f"until {at(one.end)}"
     about = f"maintenance of {one.what}, {count(one.nodes, 'node')}, {until}: {one.reason}"
     ends = math.inf if one.end is None else one.end
@@ -146,14 +148,15 @@ def _closed(one: Closed) -> svg.Span:
 
 
 def _reserve(name: str, start: float, *, now: float) -> str:
-    """Return where nodes of a type can be reserved from then on, or as soon as possible."""
+    """Return the address of the form that reserves nodes of a type from `start`, or as soon as
+    possible after it."""
     earliest = math.ceil((now + SOON) / SOON) * SOON
     return links.url("vclusters", "new", type=name, starts_at=int(max(start, earliest)))
 
 
 def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
-    """Return bars, ordered by their starts, in as few lanes as possible so that no bar hides
-    another. Bars of the kind "leaving" only mark nodes of the first lane, and stand on it."""
+    """Return the bars, ordered by their starts, in as few lanes as possible so that no bar hides
+    another. Bars of the kind "leaving" only mark nodes of the first lane, and are in that lane."""
     lanes: list[list[Bar]] = [[]]
     ends = [-math.inf]
     for bar in bars:
@@ -170,7 +173,7 @@ def _lanes(bars: Sequence[Bar]) -> list[list[Bar]]:
 
 
 def _span(bar: Bar, name: str) -> svg.Span:
-    """Return a bar with its number of nodes in it, and the rest as its tooltip."""
+    """Return the drawn bar with its number of nodes in it, and its other facts as its tooltip."""
     ends = math.inf if bar.end is None else bar.end
     until = "without an end" if bar.end is None else f"until {at(bar.end)}"
     about = f"{name}: {count(bar.nodes, 'node')} {KINDS[bar.kind]} {until}"
@@ -194,7 +197,7 @@ def _subscribed(
 
 
 async def _feed(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Return the calendar feed to a calendar program, which shows the token in its address."""
+    """Return the calendar feed for a calendar program, whose address has the token."""
     context = portal.context
     found = await context.pool.read(
         _subscribed,

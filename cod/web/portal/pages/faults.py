@@ -1,4 +1,4 @@
-"""The page about what outside of COD does not do its part, and about the site's servers."""
+"""The page about parts of the site outside COD that do not work, and about the site's servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WITH_PAGES = (PowerDriverKind.REDFISH, PowerDriverKind.IPMI)
 
 
 def bmc(node: FailedNode) -> str:
-    """Return the address of the page of a node's BMC; '' where it has none that COD knows."""
+    """Return the address of the page of a node's BMC; '' if COD knows no such page."""
     if node.power_driver not in _WITH_PAGES or not node.power_address:
         return ""
     host = urlsplit(node.power_address).hostname or node.power_address.partition(":")[0]

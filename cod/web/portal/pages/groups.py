@@ -1,5 +1,5 @@
-"""Pages about groups: who is in them and as what, how they are told things, what they have and
-use."""
+"""Pages about groups: their members and roles, the addresses of their notices, and what they have
+and use."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 def _standings(
     tx: Tx, ask: Call, group: Group, members: Sequence[Member]
 ) -> list[tuple[UserShare | None, Member | None]]:
-    """Return where the group's users stand, each with its membership; members without usage come
-    last."""
+    """Return each user's share and usage in the group, with the user's membership. Members without
+    usage come last."""
     roles = {one.user: one for one in members}
     found: list[tuple[UserShare | None, Member | None]] = [
         (one, roles.pop(one.user, None))

@@ -1,5 +1,5 @@
-"""Pages about node types and blocks: what the site has, what it costs, and which nodes are near
-each other."""
+"""Pages about node types, with their numbers of nodes and costs, and about blocks of nearby
+nodes."""
 
 from __future__ import annotations
 

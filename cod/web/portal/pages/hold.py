@@ -1,4 +1,4 @@
-"""The page of a held site: nodes whose machines and the database differ, with both stories."""
+"""The page of a held site: nodes whose machines contradict the database, with both accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages about images: which there are and who uses them, one in full, and sending a file."""
+"""Pages about images: a list with their users, one image, and the form that uploads a file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def _list(tx: Tx, ask: PageCall[Names, ImageQuery]) -> dict[str, Any]:
 
 
 def _rooms(tx: Tx, ask: Call) -> list[tuple[str, int, int | None]]:
-    """(group, bytes that its images have, bytes that they may have) of one's own groups."""
+    """Return (group, bytes that its images have, bytes that they may have) for each of one's own
+    groups."""
     own = [] if ask.who.admin else groups.every(tx, ask.who.groups)
     return [(one.name, *images.room(tx, group_id=one.id, rules=ask.site.images)) for one in own]
 

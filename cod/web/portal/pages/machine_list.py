@@ -1,4 +1,5 @@
-"""The page that takes a table of machines: what would change first, then the change."""
+"""The page that enters a table of machines. It first shows what would change, and then makes the
+change."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _PATH = "/machine-list"
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """Contents of a table: `entries` as the API takes them, the place of each, `line 7`; and the
-    rows that are left out."""
+    """Contents of a table: `entries` in the API's form; `places`, the place of each, such as `line
+    7`; and `left`, the rows that cannot be entered."""
 
     entries: list[dict[str, Any]]
     places: list[str]
@@ -30,7 +31,8 @@ class ReadTable:
 
 
 def read(text: str) -> ReadTable:
-    """Return what a table says. Raises `HttpProblem` for what is none, or has too many machines."""
+    """Return the contents of a table. Raises `HttpProblem` if the text is no table, or has too many
+    machines."""
     entries: list[dict[str, Any]] = []
     places: list[str] = []
     left: list[NotTaken] = []
@@ -43,7 +45,7 @@ def read(text: str) -> ReadTable:
             else:
                 entries.append(_entry(each))
                 places.append(each.where)
-            if max(len(entries), len(left)) > MOST:  # to read on could cost seconds
+            if max(len(entries), len(left)) > MOST:  # reading the rest could take seconds
                 raise _wrong(f"the table has more than {MOST} machines: split it")
     except UnreadableList as error:
         raise _wrong(str(error)) from None
@@ -59,7 +61,7 @@ def _entry(machine: ListedMachine) -> dict[str, Any]:
 
 
 def _fault(machine: ListedMachine) -> NotTaken | None:
-    """Return why the machine can be no entry; None: it can."""
+    """Return why the machine cannot be an entry; None if it can."""
     try:
         checked(MachineEntry, _entry(machine))
     except HttpProblem as wrong:
@@ -76,7 +78,7 @@ def _load(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
 
 
 def _with_file(fields: Fields) -> Fields:
-    """Put the text of the file where the text of the table is typed."""
+    """Return the fields with the text of the file as the text of the table."""
     text = fields.one("file") or fields.one("list")
     kept = {name: texts for name, texts in fields.values.items() if name != "file"}
     return replace(fields, values=kept | {"list": [text]})

@@ -1,5 +1,4 @@
-"""Pages about maintenance windows: what is planned, what a new one would take from whom, and one of
-them."""
+"""Pages about maintenance windows: a list, the effect of a new window on leases, and one window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The page that asks before something is done to many nodes: how many, and whose work stops."""
+"""The page that asks for confirmation before an action on many nodes: it shows how many there are,
+and whose work stops."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def _waiting(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
 
 
 def _approval(fields: Fields) -> dict[str, Any]:
-    """Return the question that approves machines, names them and puts them into a rack."""
+    """Return the body that approves machines, names them and puts them into a rack."""
     body = _body(fields)
     if not body["names"]:
         raise HttpProblem(422, "invalid", "No machine is chosen: tick some.", "node")
@@ -65,7 +66,7 @@ def _load(tx: Tx, ask: PageCall[Names]) -> dict[str, Any]:
 
 
 def _body(fields: Fields) -> dict[str, Any]:
-    """Return the question without what only its own action needs."""
+    """Return the body without the fields that belong to one action."""
     action, _, desired = fields.one("action").partition(" ")
     named = [*fields.all("node"), *filter(None, fields.one("names").split(","))]
     body: dict[str, Any] = {"action": action, "names": named}
@@ -73,7 +74,8 @@ def _body(fields: Fields) -> dict[str, Any]:
 
 
 def _look(fields: Fields) -> dict[str, Any]:
-    """Return the question what would be done: what it needs is asked on the page that shows it."""
+    """Return the body of the check. Fields that the action needs get placeholders, because the page
+    that shows the check asks for them."""
     body = _body(fields)
     if fields.one("all"):
         body |= {"names": [], "where": fields.one("all")}
@@ -88,7 +90,8 @@ def _look(fields: Fields) -> dict[str, Any]:
 
 
 def _do(fields: Fields) -> dict[str, Any]:
-    """Return the question that does it. Somebody has to say that work may stop."""
+    """Return the body that carries out the action. Raises `HttpProblem` unless a check box confirms
+    that work may stop."""
     body = _body(fields)
     if fields.one("stops") and not fields.one("sure"):
         why = f"tick this: work stops in {fields.one('stops')}"

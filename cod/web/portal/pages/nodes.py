@@ -1,5 +1,5 @@
-"""Pages about nodes: all that one may see, and one with its hardware, its history and what can be
-done with it."""
+"""Pages about nodes: a list of those that the person may see, and one node with its hardware, its
+history and its actions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
 
 
 def _meant(query: NodeQuery) -> str:
-    """Return the filter that means all nodes of the list; '' where no filter says so."""
+    """Return a filter that matches exactly the nodes of the list; '' if no filter can."""
     if query.q or query.names or query.group or query.vcluster or query.power:
         return ""
     parts = [f"({query.where})" if query.where.strip() else ""]
@@ -155,12 +155,12 @@ _DEFECTS = (
     "offline_uncorrectable",
     "interface_errors",
 )
-"""What disks count of their own defects (trampoline/burnin/health.py)."""
+"""Figures with which disks count their own defects (trampoline/burnin/health.py)."""
 
 
 def _nics(nics: Sequence[Mapping[str, str]], ports: Sequence[SwitchPortView]) -> list[Row]:
-    """Return the rows of the NICs; of the switch port the one that COD knows goes before the one
-    that was reported."""
+    """Return the rows of the NICs. The switch port that COD knows comes before the port that the
+    node reported."""
     known = {each.port.mac: f"{each.port.switch} {each.port.port}" for each in ports}
     return [
         (
@@ -203,13 +203,13 @@ def _disk(disk: Mapping[str, str]) -> Row:
 
 
 def _part(disk: Mapping[str, str]) -> str:
-    """Return what burn-ins call a disk."""
+    """Return the name that burn-ins give to a disk."""
     name, serial = disk.get("name", ""), disk.get("serial", "")
     return f"{name} (serial {serial})" if serial else name
 
 
 def _smart(figures: Mapping[str, float]) -> Row:
-    """Return the cells of what a disk said of itself."""
+    """Return the cells about the disk's own health report (SMART)."""
     values = {
         name.removeprefix("smart_"): number
         for name, number in figures.items()
@@ -236,11 +236,11 @@ KEYS = (
     ("Up", "\x1b[A"),
     ("Down", "\x1b[B"),
 )
-"""Keys that the page has buttons for, and what terminals send for them."""
+"""Keys with buttons on the page, and the characters that terminals send for them."""
 
 
 def _typed(fields: Fields) -> dict[str, Any]:
-    """Return what a person types: a key, else a line with its end."""
+    """Return the body with what a person typed: a key, or a line with its end."""
     key = dict(KEYS).get(fields.one("key"))
     return {"typed": key or fields.one("typed") + "\n"}
 
@@ -248,7 +248,7 @@ def _typed(fields: Fields) -> dict[str, Any]:
 UNFIT = 20  # machines that COD has no loader for, shown below the nodes
 LISTED = {*("name", "state", "reason", "boot_mac", "firmware", "hostname", "vcluster", "address")}
 SHOWN = 2**13  # bytes of a console on the page
-SHOWN_WHOLE = 2**22  # in the file that the page offers
+SHOWN_WHOLE = 2**22  # bytes of a console in the file that the page offers
 ELSEWHERE = (
     *("name", "state", "since", "deadline", "attempts", "reason", "type", "block", "reported_at"),
     *(
@@ -262,8 +262,8 @@ ELSEWHERE = (
         "power_account",
     ),
 )
-"""Fields that the page has in sentences, in the section of places and in the form."""
-# What an administrator is offered, by the event that it is to the node.
+"""Fields that the page shows in sentences, in the section of places and in the form."""
+# Actions that an administrator is offered, with the event of the lifecycle that each causes.
 _OFFERS = {
     "approve": "approved",
     "quarantine": "quarantined",
@@ -273,8 +273,9 @@ _OFFERS = {
 
 
 def _offered(state: str) -> tuple[str, ...]:
-    """Return which of `_OFFERS` the lifecycle allows in that state; of a node out of service, why
-    and until when it is can be changed."""
+    """Return the actions of `_OFFERS` that the lifecycle allows in that state. A node out of
+    service can be taken out of service again, which changes the reason and the time of its return.
+    """
     if state == states.NodeState.QUARANTINED:
         return ("quarantine", "restore", "retire")
     return tuple(
@@ -285,8 +286,8 @@ def _offered(state: str) -> tuple[str, ...]:
 
 
 def _aside(fields: Fields) -> dict[str, Any]:
-    """Return the reason. Of a node in use somebody has to say that the work on it may stop; all
-    that is missing is told."""
+    """Return the body with the reason. Raises `HttpProblem` with all missing fields: the reason
+    and, for a node in use, the check box that confirms that its work may stop."""
     wrong = {} if fields.one("reason").strip() else {"reason": "should say why"}
     if fields.one("holder") and fields.one("sure") != fields.one("holder"):
         wrong["sure"] = f"tick this: the work of {fields.one('holder')} on it stops"

@@ -1,4 +1,4 @@
-"""Pages about notices: what groups have been told, and how that went."""
+"""Pages about notices to groups, and their deliveries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The overview: what the groups of who looks have, what is under way, what waits and why; for
-administrators, how the site stands."""
+"""The overview: for the person's groups, what they have, what is in progress, and which requests
+wait and why; for administrators also the state of the site."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _stands(found: views.Standing, now: float) -> dict[str, Any]:
 
 
 def sorts(pool: Mapping[str, int]) -> list[tuple[str, str, int, float]]:
-    """(what, colour, nodes, where its part of a bar of 100 begins), of those that there are;
-    retired ones are not."""
+    """Return (word, colour, nodes, start of its part of a bar from 0 to 100) for each word for
+    states. Words without nodes are left out, and so are retired nodes."""
     counted = by_word({state: count for state, count in pool.items() if state != NodeState.RETIRED})
     total, begun, parts = sum(count for _, _, count, _ in counted), 0, []
     for what, colour, count, _ in counted:

@@ -1,5 +1,5 @@
-"""Pages about the site's users, for its administrators: who there is, what they are, and links for
-new ones."""
+"""Pages about the site's users, for administrators: a list with their roles, and links for new
+users."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _user(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 def _compared(reply: Any) -> str:
-    """Return what a comparison with the directory has changed."""
+    """Return a sentence about the changes that a comparison with the directory has made."""
     parts = (
         (reply.added, "new"),
         (reply.gone, "gone"),

@@ -1,4 +1,5 @@
-"""The site's rules, and what the resource manager would do now by them."""
+"""The page with the site's rules, and with the actions that the resource manager would take now by
+them."""
 
 from __future__ import annotations
 

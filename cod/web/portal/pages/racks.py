@@ -1,4 +1,4 @@
-"""The map of the site: a square for each node, in racks or by what else nodes have in common."""
+"""The map of the site: a square for each node, grouped by rack or by another property."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PLACES = {"rack": "blocks", "type": "types", "group": "groups"}
 
 
 class MapQuery(Query):
-    """By what nodes are put together."""
+    """The property by which nodes are grouped."""
 
     by: Literal["rack", "type", "group", "state"] = "rack"
 
@@ -60,9 +60,10 @@ def _map(tx: Tx, ask: PageCall[Names, MapQuery]) -> dict[str, Any]:
 
 
 def _squares(some: Sequence[Square]) -> Markup:
-    """Return a square for each node: a link with the node's name and what it does, which is read
-    out, and shown where it has the pointer or the focus. A page may have thousands: each is made
-    without a template, of few bytes. Addresses are relative; the colour of most has no class."""
+    """Return a square for each node. The square is a link, whose text has the node's name and
+    state; screen readers read the text, and browsers show it under the pointer or the focus. As a
+    page may have thousands of squares, each is made without a template and is a few bytes long:
+    addresses are relative, and the most frequent colour has no class."""
     return Markup("".join(map(_square, some)))
 
 

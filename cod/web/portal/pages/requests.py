@@ -1,4 +1,4 @@
-"""Pages about requests for nodes: which there are, and why each waits."""
+"""Pages about requests for nodes: a list, and one request with the reasons why it waits."""
 
 from __future__ import annotations
 

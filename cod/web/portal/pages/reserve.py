@@ -1,5 +1,5 @@
-"""The reserve pool and energy: how many free nodes of each type are awake, and what the site has
-used and saved."""
+"""The page of the reserve pool and of energy: how many free nodes of each type are awake, and how
+much energy the site has used and saved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _reserve(tx: Tx, ask: Call) -> dict[str, Any]:
 
 
 def _type(view: TypeView, ask: Call) -> dict[str, Any]:
-    """Return a type's free nodes, and the marks that hold for it."""
+    """Return a type's free nodes, and the marks that apply to it."""
     rules, own = ask.site.energy, view.type
     return {
         "name": own.name,
@@ -47,7 +47,7 @@ def _type(view: TypeView, ask: Call) -> dict[str, Any]:
 
 
 def chart(days: EnergyReport) -> Markup | None:
-    """Return energy by day: what was used, and what the reserve's sleep has saved; None before two
+    """Return the chart of energy by day, used and saved by the reserve's sleep; None before two
     days have been counted."""
     if len(days.items) < 2:
         return None

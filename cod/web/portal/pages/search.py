@@ -1,4 +1,5 @@
-"""The page behind the search in the header: what the person may see that has the words in it."""
+"""The page of the search in the header: things with the words in them, as far as the person may see
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from cod.web.portal.links import url
 from cod.web.portal.page import Page, PageCall, api
 
 SHOWN = 8  # things of a kind
-WORDS = 8  # further ones are left out, and not shown as sought: each costs a search
+WORDS = 8  # words that are searched for; each costs a search, so others are ignored
 
 
 class SearchQuery(Query):
@@ -31,7 +32,8 @@ class SearchQuery(Query):
 
 @dataclass(frozen=True, slots=True)
 class FoundKind:
-    """Things of a kind, the first few; `more`: the page that has all of them, '': none has."""
+    """The first few things of a kind. `more` is the page that has all of them; '': there is
+    none."""
 
     title: str
     kind: str
@@ -40,13 +42,13 @@ class FoundKind:
 
 
 def _load(tx: Tx, ask: PageCall[Names, Any]) -> dict[str, Any]:
-    # the database would end a text at a NUL character, and find everything
+    # the database would end the text at a NUL character, and then find everything
     printed = "".join(each if each.isprintable() else " " for each in ask.query.q)
     words = printed.split()[:WORDS]
     text = " ".join(words)
     if not text:
         return {"found": [], "request": None, "sought": ""}
-    # each word as such, whatever else it means in a filter
+    # each word is quoted, because it may have a meaning in filters
     where = " ".join(f'"{word}"' for word in text.replace('"', " ").split())
     asked: tuple[tuple[str, str, BaseModel], ...] = (
         ("Nodes", "nodes", NodeQuery(where=where, limit=SHOWN)),
@@ -70,7 +72,7 @@ def _more(kind: str, where: str, text: str, admin: bool) -> str:
 
 
 def _request(tx: Tx, ask: PageCall[Names, Any], number: str) -> Any:
-    """Return the request of that number; None where there is none that the person may see."""
+    """Return the request of that number; None if there is none that the person may see."""
     with suppress(Refused):
         if number.isdigit():
             numbered = replace(ask, names=Numbered(id=number), query=None)
@@ -79,7 +81,7 @@ def _request(tx: Tx, ask: PageCall[Names, Any], number: str) -> Any:
 
 
 def _answered(tx: Tx, operation: str, ask: PageCall[Any, Any]) -> Any:
-    """Return the answer of that route of the API, under the reader's rights. Raises `Refused`."""
+    """Return the value of that route of the API, under the person's rights. Raises `Refused`."""
     route = api(operation)
     return guarded(tx, flow=route.call(ask), who=ask.who, claims=route.claims(ask))
 

@@ -1,4 +1,4 @@
-"""Pages about series, reservations that recur: a list, a new one, and one with its starts."""
+"""Pages about series (reservations that recur): a list, a new series, and one with its starts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ PAGES = (
 
 
 def _wanted(fields: Fields) -> dict[str, Any]:
-    """Return the body of a new series: its times are those of the zone that was typed."""
+    """Return the body of a new series. Its times are in the time zone that was typed."""
     moment = partial(forms.moment, clock=_clock(fields.one("zone").strip()))
     spans: dict[str, Callable[[str], float]] = {
         "lease": quantity.read_span,
@@ -84,7 +84,8 @@ def _wanted(fields: Fields) -> dict[str, Any]:
 
 
 def _clock(zone: str) -> tzinfo:
-    """Return the time zone of that name; UTC where there is none, which the route refuses."""
+    """Return the time zone of that name. For an unknown name return UTC: the route will refuse the
+    name."""
     try:
         return ZoneInfo(zone)
     except (KeyError, OSError, ValueError):

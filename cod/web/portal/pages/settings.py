@@ -1,4 +1,4 @@
-"""Pages about the site's settings: all of them, and one with its changes and the form to change
+"""Pages about the site's settings: a list, and one setting with its changes and the form to change
 it."""
 
 from __future__ import annotations

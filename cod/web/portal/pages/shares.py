@@ -1,5 +1,5 @@
-"""Pages that show where groups stand: shares, usage that fades, guarantees and limits; and why one
-group had what it had. Administrators set a group's there."""
+"""Pages about the groups' use of the site: shares, usage that fades, guarantees and limits; and why
+one group had the nodes that it had. Administrators set a group's shares and limits there."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 def _chart(use: GroupUse) -> Markup | None:
-    """Return nodes by day, the group's own at the bottom; None before there is anything to see."""
+    """Return the chart of nodes by day, with the group's own at the bottom; None before two days
+    have been counted."""
     if len(use.days) < 2:
         return None
     stacked = [
@@ -80,7 +81,7 @@ def _chart(use: GroupUse) -> Markup | None:
 
 
 def _body(fields: Fields, *more: str) -> dict[str, Any]:
-    """Return the body that the form makes, with `more` of its numbers; an empty limit is none."""
+    """Return the body from the form's numbers, and from those in `more`. An empty limit is null."""
     body: dict[str, Any] = {}
     for name in ("shares", "guarantee", *NULLS, *more):
         text = fields.one(name).strip()

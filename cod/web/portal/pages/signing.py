@@ -1,4 +1,4 @@
-"""Signing in and out, and what a link of an invitation is for."""
+"""Pages for signing in and out, and for the links of invitations."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ async def _sign_out(portal: Portal, asked: PageRequest, fields: Fields) -> Answe
 
 
 async def _leave(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Send the browser to the provider. What is to be the same when the browser is back is in a
-    cookie that comes along then."""
+    """Send the browser to the provider. A cookie keeps the values that must be the same when the
+    browser comes back."""
     back = fields.one("back", "/")
     url, visit = await portal.context.signin.oidc_begin(back if is_local(back) else "/")
     return redirect(url, sessions.cookie(sessions.AWAY, visit, 600, strict=False))
 
 
 async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Finish a sign-in at the OpenID Connect provider, and return a page that opens the page asked
-    for before. A redirect would not do: browsers send no SameSite=Strict cookie on a redirect that
-    began at another site."""
+    """Finish a sign-in at the OpenID Connect provider, and return a page that opens the page
+    requested before. A redirect does not work here: browsers send no SameSite=Strict cookie after a
+    redirect that began at another site."""
     found = sessions.cookies(asked.header("cookie")).get(sessions.AWAY, "")
     query = {name: values[0] for name, values in fields.values.items()}
     cookie, back = await portal.context.signin.oidc_finish(
@@ -84,16 +84,16 @@ async def _return(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
 
 
 async def _look(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Return the code of a link, typed or put in by the script from the address's fragment, which
-    is never sent."""
+    """Show the page of a link, given its code. A person types the code, or the script takes it from
+    the address's fragment, which browsers never send."""
     code = fields.one("code").strip().rpartition("#")[2]
     link = await portal.context.signin.invitation(code)
     return portal.rendered(asked, "invited.html", link=link, code=code)
 
 
 async def _accept(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    """Make the account, or set the new password; what is wrong is shown on the same page, with what
-    was typed."""
+    """Make the account, or set the new password. Faults are shown on the same page, with what was
+    typed."""
     code = fields.one("code")
     link = await portal.context.signin.invitation(code)
     try:
@@ -120,7 +120,7 @@ async def _accept(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
 
 
 async def _join(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
-    assert asked.visit.who is not None  # or they had been sent to sign in
+    assert asked.visit.who is not None  # strangers have been redirected to the sign-in page
     link = await portal.context.signin.join(fields.one("code"), asked.visit.who)
     return redirect("/", sessions.flash(f"You are now {link.role} of {link.group}."))
 
@@ -133,7 +133,8 @@ def _browser(asked: PageRequest) -> str:
 
 
 def _begun(cookie: str, path: str, message: str) -> Answer:
-    """Return a new session: its cookie is never one that the browser had before."""
+    """Return the answer that begins a session. Its cookie is always new, never one that the browser
+    had before."""
     answer = redirect(
         path, sessions.cookie(sessions.SESSION, cookie), sessions.cookie(sessions.VISIT, "", 0)
     )

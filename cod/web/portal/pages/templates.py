@@ -1,4 +1,4 @@
-"""Pages about templates: which there are, one with its revisions and what they differ in, and an
+"""Pages about templates: a list, one template with its revisions and their differences, and an
 editor."""
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ SHOWN, NEW, AS_XML, AS_FORM = "/templates/{name}", "/templates/new", "/templates
 
 
 class NewQuery(Query):
-    """Initial values of the form: a template that the new one begins as or an image that it writes,
-    and the view."""
+    """Initial values of the form: the template to copy, or the image to write; and the view."""
 
     like: str = Field(default="", max_length=REVISION)
     image: str = Field(default="", max_length=FULL)
@@ -43,13 +42,13 @@ class NewQuery(Query):
 
 
 class OneQuery(Query):
-    """With which revision to compare."""
+    """The revision to compare with."""
 
     since: int = Field(default=0, ge=0, le=2**31, description="0: the one before")
 
 
 def _list(tx: Tx, ask: PageCall[Names, TemplateQuery]) -> dict[str, Any]:
-    """Return the newest revision of each, as the API's route lists them."""
+    """Return the newest revision of each template, as the API's route lists them."""
     found = listed_templates(ask)(tx)
     images = templates.image_names(tx, list(found))
     return {"found": found.each(lambda one: described(one, images[one.id])), "names": _names(tx)}
@@ -82,7 +81,7 @@ def _one(tx: Tx, ask: PageCall[Named, OneQuery]) -> dict[str, Any]:
 
 
 def changes(before: Template, after: Template) -> list[tuple[str, str]]:
-    """Return the differences, line by line: ('+', '-', ' ' or '@', the line)."""
+    """Return the differences line by line: ('+', '-', ' ' or '@', the line)."""
     old, new = before.document.splitlines(), after.document.splitlines()
     if max(len(old), len(new)) > MOST_COMPARED:  # the time of a comparison grows with the square
         return [("@", f"Not compared: one of the two has more than {MOST_COMPARED} lines.")]

@@ -1,5 +1,5 @@
-"""The pool over time: who held how many nodes, and nodes by state, drawn; the numbers can be had as
-well."""
+"""The page of the pool over time: how many nodes each held, and nodes by state, as charts. The
+numbers can be downloaded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REST = "others"
 
 
 class TimelineQuery(Query):
-    """Span of time, selection of nodes, and the key by which they are put together."""
+    """Span of time, selection of nodes, and the key by which they are grouped."""
 
     window: Literal["day", "week", "month", "year"] = "day"
     by: Literal["vcluster", "group", "type"] = Field(default="vcluster")
@@ -40,7 +40,7 @@ class TimelineQuery(Query):
 
     @property
     def whose(self) -> dict[str, str]:
-        """The group's or the vcluster's nodes alone."""
+        """Return the group and the vcluster to whose nodes the charts are limited."""
         return {"group": self.group, "vcluster": self.vcluster}
 
 
@@ -74,7 +74,8 @@ def _timeline(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> dict[str, Any]:
 
 
 def _used(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> energy.Line | None:
-    """Return what the vcluster that is asked for has used since it was created; None: of none."""
+    """Return the energy that the requested vcluster has used since it was created; None if none is
+    requested."""
     if not ask.query.vcluster:
         return None
     view = views.vcluster_alone(tx, ask.query.vcluster)
@@ -82,8 +83,8 @@ def _used(tx: Tx, ask: PageCall[Names, TimelineQuery]) -> energy.Line | None:
 
 
 def so_far(shown: Chart) -> Chart:
-    """Return the chart as far as it was counted. The average of the span that goes on is of its
-    counted part: over all of the span, each chart would fall at its end."""
+    """Return the chart up to the end of the counting. The average of the last span is that of its
+    counted part; otherwise each chart would fall at its end."""
     until = shown.counted_until or 0.0
     count = sum(start < until for start in shown.starts)
     if not count:
@@ -97,8 +98,8 @@ def so_far(shown: Chart) -> Chart:
 
 
 def in_words(shown: Chart) -> Chart:
-    """Return the chart of nodes by state with people's words: states of one word together, in the
-    order of the words."""
+    """Return the chart of nodes by state with one series for each of people's words for states, in
+    the order of the words."""
     sums: dict[str, tuple[float, ...]] = {}
     for one in shown.series:
         word = node_word(one.key or REST)[0]
@@ -111,8 +112,7 @@ def in_words(shown: Chart) -> Chart:
 
 
 def chart(shown: Chart, about: str, classes: Mapping[str, str] = svg.NO_CLASSES) -> Markup | None:
-    """Areas on top of each other, coloured as `svg.areas` has it; None before there is anything to
-    see."""
+    """Return stacked areas, coloured as in `svg.areas`; None before two spans have been counted."""
     if len(shown.starts) < 2 or not shown.series:
         return None
     middles = [start + shown.span / 2 for start in shown.starts]
@@ -133,19 +133,19 @@ def chart(shown: Chart, about: str, classes: Mapping[str, str] = svg.NO_CLASSES)
 
 
 def time_label(at: float) -> str:
-    """Return a moment as charts tell it beside their numbers."""
+    """Return a time as charts write it beside their numbers."""
     return strftime("%d %b %Y %H:%M UTC", gmtime(at))
 
 
 def dated(at: float, length: float) -> str:
-    """Return a moment as the axis of that many seconds has it, in UTC: the time of the day on a
-    short one, else the date."""
+    """Return a time as the label of an axis that is `length` seconds long, in UTC: the time of day
+    on a short axis, else the date."""
     return strftime("%d %b" if length > 2 * DAY else "%H:%M", gmtime(at))
 
 
 def life(history: Sequence[Any], now: float) -> Markup | None:
-    """Return one node's states in time, by its transitions (oldest first); None where there is one
-    at most."""
+    """Return the chart of one node's states over time, from its transitions (oldest first); None if
+    there are fewer than two."""
     if len(history) < 2:
         return None
     ends = [*(row["at"] for row in history[1:]), now]
@@ -168,8 +168,8 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
 
 
 def apart(moments: Sequence[float], least: float) -> list[float]:
-    """Return those of the moments, in order, that are not too near to the one before: their texts
-    would lie on each other."""
+    """Return those of the ordered times that are at least `least` seconds after the one before, so
+    that their labels do not overlap."""
     kept: list[float] = []
     for at in moments:
         if not kept or at - kept[-1] >= least:

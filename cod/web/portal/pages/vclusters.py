@@ -1,5 +1,4 @@
-"""Pages about virtual clusters: which there are, and each in full with everything that can be done
-with it."""
+"""Pages about virtual clusters: a list, and one virtual cluster with all its actions."""
 
 from __future__ import annotations
 
@@ -117,7 +116,8 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
 def _members(
     tx: Tx, view: VclusterView, ask: PageCall[Named, MembersQuery]
 ) -> tuple[Listed[NodeView], str]:
-    """Return the nodes that the page shows, and what is wrong with its filter; ''."""
+    """Return the nodes that the page shows, and the fault of its filter; '' if the filter is
+    right."""
     if view.vcluster.ended_at is not None:
         return Listed[NodeView](), ""
     query = ask.query
@@ -131,7 +131,7 @@ def _members(
             who=ask.who,
             now=ask.now,
         )
-    except Refused as refused:  # what was typed is shown with what is wrong with it
+    except Refused as refused:  # the page shows the fault with the filter
         if refused.field != "where":
             raise
         return Listed[NodeView](), refused.sentence
@@ -139,8 +139,7 @@ def _members(
 
 
 def _targets(tx: Tx, who: Who, name: str) -> list[str]:
-    """Return the active vclusters, by name, that nodes can move to: others that `who` works
-    with."""
+    """Return the names of other active vclusters to which `who` may move nodes."""
     return [
         other
         for other, group_id in views.active_vclusters(tx, who.groups, 1000)
@@ -149,7 +148,7 @@ def _targets(tx: Tx, who: Who, name: str) -> list[str]:
 
 
 def _givable(tx: Tx, holder: VclusterView, view: ReclaimView) -> list[NodeView]:
-    """Return nodes that would do for what is being taken, `MOST` at most."""
+    """Return nodes that the vcluster can give for the reclaim, at most `MOST`."""
     if view.reclaim.state != ReclaimState.OPEN:
         return []
     found = views.node_list(
@@ -167,9 +166,9 @@ def locked(
     keys: Sequence[tuple[str, SshKey]],
     templates: Mapping[str, documents.Described],
 ) -> dict[str, str]:
-    """Return why no key of the group opens a node, by the node's name. A node knows the keys of the
-    time when it was installed, or, where root is closed, those of now; who else is let in by its
-    template's own user data, COD cannot know."""
+    """Return, by node, why no key of the group opens the node. A node has the keys that existed
+    when it was installed or, if root's login is disabled, the present ones. Nodes whose template
+    has SSH keys of its own are left out."""
     first = min((key.created_at for _, key in keys), default=None)
     found: dict[str, str] = {}
     for one in nodes:
@@ -195,10 +194,11 @@ def _history(tx: Tx, ask: PageCall[Named, HistoryQuery]) -> dict[str, Any]:
 
 
 def ssh(node: NodeView, who: Who, site: Site, closed: Set[str] = frozenset()) -> str:
-    """Return how `who` logs in to an active node; '' where it has no address. Who `root` is, its
-    image says. Where COD answers no names, nobody may know them.
+    """Return the command by which `who` logs in to an active node; '' if the node has no address.
+    The image decides who `root` is. If COD answers no DNS names, the command has the node's
+    address.
 
-    closed  names of nodes whose root is closed, to which people log in by their own names
+    closed  names of nodes without a login for root, where people log in by their own names
     """
     if node.address is None:
         return ""

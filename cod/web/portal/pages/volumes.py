@@ -1,5 +1,4 @@
-"""Pages about volumes: which there are, a new one, and one in full with everything that can be done
-with it."""
+"""Pages about volumes: a list, a new volume, and one volume with all its actions."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ NEW, SHOWN = "/volumes/new", "/volumes/{name}"
 
 
 class NewVolume(Query):
-    """The snapshot that a new volume is to be a copy of."""
+    """The snapshot of which the new volume is a copy."""
 
     source: str = Field(default="", max_length=FULL)
     snapshot: str = Field(default="", max_length=63)
@@ -55,7 +54,7 @@ def _list(tx: Tx, ask: PageCall[Names, VolumeQuery]) -> dict[str, Any]:
 
 
 def securities(ask: PageCall[Any, Any]) -> list[tuple[str, str]]:
-    """Return how a volume can be protected, the site's choice first; nothing where the site has no
+    """Return the ways to protect a volume, the site's default first; none if the site has no
     Kerberos."""
     if not ask.site.kerberos.realm:
         return []

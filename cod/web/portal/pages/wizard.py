@@ -1,4 +1,4 @@
-"""Asking for nodes: a new virtual cluster, and more nodes for one that there is."""
+"""The forms that request nodes: a new virtual cluster, and more nodes for an existing one."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ NEW, MORE = "/vclusters/new", "/vclusters/{name}/ask"
 
 
 class Changed(Query):
-    """A request that the form begins with, and what is changed in it: see
-    `model.Remedy`."""
+    """The request whose values the form begins with, and changes to it: see `model.Remedy`."""
 
     request: int = Field(default=0, ge=0, le=2**53, description="0: none")
     count: int = Field(default=0, ge=0, le=100_000, description="0: as it was")
@@ -60,8 +59,8 @@ class Changed(Query):
 
 
 class NewQuery(Changed):
-    """Initial values of the form: a template or a group, a time and a type of nodes of the calendar
-    (seconds since the epoch), and a preset's values."""
+    """Initial values of the form: a template or a group, a time (seconds since the epoch) and a
+    type of nodes picked in the calendar, and a preset's values."""
 
     template: str = Field(default="", max_length=REVISION)
     group: str = Field(default="", max_length=63)
@@ -73,27 +72,27 @@ class NewQuery(Changed):
 
 
 class MoreQuery(Changed):
-    """For how many kinds of nodes there are fields."""
+    """Number of kinds of nodes that the form has fields for."""
 
     kinds: int = Field(default=1, ge=1, le=MOST_KINDS)
 
 
 def own_groups(tx: Tx, who: Who, single: SingleRight | None = None) -> list[Group]:
-    """Return the groups that `who` may use, or has the right `single` of."""
+    """Return the groups that `who` may use, or in which `who` has the right `single`."""
     return [one for one in groups.every(tx, who.groups) if offered(who, Right.USE, one.id, single)]
 
 
 def owners(tx: Tx, who: Who, single: SingleRight | None = None) -> list[tuple[str, str]]:
-    """Return whose an image or template may be that `who` adds, by the `single` right too, as
-    options of a field. The group `site` is none: what is added for it is the site's
-    (`store.people.groups.owner_id`)."""
+    """Return the possible owners of an image or template that `who` adds, also by the right
+    `single`, as options of a field. The group `site` is left out, because the option "the site"
+    means the same (`store.people.groups.owner_id`)."""
     site = [("", "the site")] if who.admin else []
     own = own_groups(tx, who, single=single)
     return site + [(one.name, one.name) for one in own if one.name != SITE]
 
 
 def node_choices(tx: Tx, ask: Call) -> dict[str, Any]:
-    """Return what forms choose software and nodes from: templates, and attributes of types."""
+    """Return the templates, and the attributes of node types, that a form offers."""
     found = [one for one in templates.every(tx, groups=ask.who.groups) if one.retired_at is None]
     images = templates.image_names(tx, found)
     return {
@@ -104,8 +103,8 @@ def node_choices(tx: Tx, ask: Call) -> dict[str, Any]:
 
 
 def _before(tx: Tx, changed: Changed) -> dict[str, str]:
-    """Return the fields of the request that the form begins with, by the names that `MORE` has for
-    them."""
+    """Return the values of the request that the form begins with, by the names of the fields of
+    `MORE`."""
     if not changed.request:
         return {}
     view = views.request(tx, changed.request)
@@ -145,7 +144,7 @@ _MOST_PRESETS = 3  # of the clusters that were asked for last
 
 
 def _presets(tx: Tx, ask: Call) -> list[tuple[str, dict[str, Any]]]:
-    """Return `PRESETS`, and the clusters that the person's groups asked for last."""
+    """Return `PRESETS`, and the latest clusters that the person's groups requested."""
     found: dict[str, tuple[str, dict[str, Any]]] = {}
     for view in views.request_list(tx, page=_LATEST, groups=ask.who.groups):
         software = ", ".join(dict.fromkeys(each.partition("@")[0] for each in view.templates))
@@ -156,7 +155,7 @@ def _presets(tx: Tx, ask: Call) -> list[tuple[str, dict[str, Any]]]:
 
 
 _NOTHING = AskedVcluster("", 0, "", "")
-_BY_HAND = ("preemptible", "isolated", "homes")  # the page says more about them
+_BY_HAND = ("preemptible", "isolated", "homes")  # the page has fields of its own for them
 
 
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
@@ -198,7 +197,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
 
 
 def _picked(tx: Tx, query: NewQuery) -> dict[str, str]:
-    """Return the fields of what was picked in the calendar."""
+    """Return the fields with the values that were picked in the calendar."""
     found = {
         name: formatting.typed(at)
         for name, at in (("starts_at", query.starts_at), ("ends_at", query.ends_at))
@@ -216,7 +215,7 @@ def _picked(tx: Tx, query: NewQuery) -> dict[str, str]:
 
 
 def _sizes(ask: Call) -> list[tuple[str, str]]:
-    """Return sizes of an isolated cluster's subnet as options of a field; none where the site has
+    """Return the sizes of an isolated cluster's subnet as options of a field; none if the site has
     no VLANs."""
     found = vclusters.network_sizes(ask.site)
     return (
@@ -299,13 +298,13 @@ _MAY_BE_LEFT = [
 
 
 def _ticked(fields: Fields, *names: str) -> dict[str, bool]:
-    """Return which of these boxes are ticked, of those that the form has. Where it has none, the
-    site's rules decide."""
+    """Return which of these check boxes are ticked. A box that the form does not have is left out,
+    and the site's rules decide."""
     return {name: fields.one(name) == "true" for name in names if name in fields.all("boxes")}
 
 
 def _asked(fields: Fields) -> dict[str, Any]:
-    """Return the body of a request; kinds of nodes whose number was left empty are none."""
+    """Return the body of a request. A kind of nodes whose number is empty is left out."""
     places = sorted(
         {
             int(name.split(".")[1])
@@ -339,7 +338,7 @@ def _asked(fields: Fields) -> dict[str, Any]:
 
 
 def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str, Any]:
-    """Return the body of the question what would come of it."""
+    """Return the body of `POST /match`, which shows the prospects of the request."""
     texts = {
         "count": fields.one(prefix + count) or "1",
         "template": fields.one(prefix + "template"),
@@ -358,8 +357,9 @@ def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str
 
 
 def _helped(count: str) -> Callable[[Fields], Fields]:
-    """Put a remedy that was chosen ('38 spread') or a proposal ('12 2026-12-14T08:00 END', with an
-    end where one was typed) into the fields; `count` is the one for the number of nodes."""
+    """Return an edit that copies a chosen remedy ('38 spread') or proposal ('12 2026-12-14T08:00
+    END', with an end if one was typed) into the fields. `count` is the field for the number of
+    nodes."""
 
     def helped(fields: Fields) -> Fields:
         number, _, spread = fields.one("remedy").partition(" ")

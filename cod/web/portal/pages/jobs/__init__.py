@@ -1,1 +1,1 @@
-"""Pages of what an agent does on demand while its node is out of use: captures and burn-ins."""
+"""Pages of an agent's work on demand while its node is out of use: captures and burn-ins."""

@@ -1,4 +1,4 @@
-"""The page where a node is tested, and what its tests found over time."""
+"""The page where a node is tested, with the results of its tests over time."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 def chart(past: Sequence[BurninView]) -> Markup | None:
-    """Return the speeds of disks and network over time, a line for each part; None where no part
-    was measured twice."""
+    """Return the chart of the speeds of disks and network over time, with a line for each part;
+    None if no part was measured twice."""
     points: dict[str, list[tuple[float, float]]] = {}
     for view in reversed(past):
         for result in view.results:
@@ -89,8 +89,8 @@ def chart(past: Sequence[BurninView]) -> Markup | None:
 
 
 def _request_body(fields: Fields) -> dict[str, Any]:
-    """Return the body: what was ticked, which cannot be nothing; minutes that are left empty are as
-    the site file says."""
+    """Return the body with the ticked tests, of which there must be one. Without minutes the site
+    file's length applies."""
     made: dict[str, Any] = {"erase": bool(fields.one("erase")), "tests": fields.all("tests")}
     if minutes := fields.one("minutes").strip():
         made["seconds"] = int(minutes) * 60 if minutes.isdecimal() and len(minutes) < 9 else minutes

@@ -1,4 +1,4 @@
-"""The page where a node's disk is made into an image, and how that goes."""
+"""The page where a node's disk is made into an image, with the progress."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
 
 
 def _last(tx: Tx, name: str, ask: Call) -> CaptureView | None:
-    """Return the node's newest capture, where there is one that who asks may see."""
+    """Return the node's newest capture; None if there is none that the caller may see."""
     try:
         return captures.show(tx, name=name, groups=ask.who.groups)
     except Refused:
@@ -61,7 +61,8 @@ PAGES = (
 
 
 def _request_body(fields: Fields) -> dict[str, Any]:
-    """Return the body. An empty name asks for no template, and a part of the disk gets none."""
+    """Return the body. An empty name means that no template is made; a part of the disk never gets
+    one."""
     made = body_of(CaptureWish, Fields({"image": fields.all("image")}), {})
     part = fields.one("part").strip()
     what: dict[str, Any] = {"template": "" if part else fields.one("template").strip()}

@@ -1,4 +1,4 @@
-"""The page where nodes of a cluster are installed anew, and how that goes."""
+"""The page where nodes of a cluster are installed again, with the progress."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _page(tx: Tx, ask: PageCall[Named, ReinstallQuery]) -> dict[str, Any]:
 
 
 def _body(fields: Fields) -> dict[str, Any]:
-    """Return the question; empty fields are left out."""
+    """Return the body, without empty fields."""
     body: dict[str, Any] = {
         "nodes": fields.one("nodes").split(),
         "where": fields.one("where").strip(),
@@ -54,7 +54,8 @@ def _body(fields: Fields) -> dict[str, Any]:
 
 
 def _sure(fields: Fields) -> dict[str, Any]:
-    """Return the question. Somebody has to say that the disks may be erased."""
+    """Return the body. Raises `HttpProblem` unless a check box confirms that the disks may be
+    erased."""
     if not fields.one("sure"):
         why = "tick this: what is on the disks is lost"
         raise HttpProblem(422, "invalid", why, "sure", {"sure": why})
