@@ -4,12 +4,12 @@
         for node in cod.items("/nodes", state="inactive"):
             print(node["name"])
 
-What is safe to repeat is repeated when the connection breaks or the server says that it is busy:
-questions, and creations, each of which goes out under an Idempotency-Key. A change of what may have
-been changed by others:
+The client repeats requests that are safe to repeat when the connection breaks or the server is
+busy: reads, and creations, each of which is sent with an Idempotency-Key. To change a thing only if
+nobody else has changed it since:
 
-    group, tag = cod.seen("/groups/physics") cod.patch("/groups/physics", {"priority":
-    group["priority"] + 1}, match=tag)  # ApiError 412 if somebody was quicker
+    group, tag = cod.seen("/groups/physics")
+    cod.patch("/groups/physics", {"priority": group["priority"] + 1}, match=tag)  # or ApiError 412
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ SITE_FILE = "/etc/cod/site.toml"
 
 
 class ApiError(Exception):
-    """The server refused: `status`, stable `code`, a sentence, and the `field` that is meant, if
-    one is. `remedies`: what would be possible, of code 'impossible'."""
+    """The server's refusal: `status`, stable `code`, a sentence, and the `field` at fault, if there
+    is one. `remedies`: changes that would be possible, for the code 'impossible'."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class WouldChange(Exception):
 
 
 class Unreachable(Exception):
-    """No server answers; the sentence says where it was looked for and what to do."""
+    """No server answers. The sentence says where the client looked for it and what to do."""
 
 
 def find_server(site_file: str | None = None) -> str:
-    """Return where the server is: $COD_SERVER, or the UNIX socket of the site file (`site_file`,
-    $COD_SITE, the usual one)."""
+    """Return the server's address: $COD_SERVER, or the UNIX socket of the site file (`site_file`,
+    $COD_SITE, or the default one)."""
     if not site_file and os.environ.get("COD_SERVER"):
         return os.environ["COD_SERVER"]
     path = Path(site_file or os.environ.get("COD_SITE") or SITE_FILE)
@@ -139,8 +139,8 @@ def full_name(name: str, group: str) -> str:
 
 
 class _Tls(http.client.HTTPSConnection):
-    """HTTP over TLS, to a server whose certificate is known by its SHA-256, if `pin` says it, and
-    not by who signed it."""
+    """HTTP over TLS. With `pin` the server is authenticated by the SHA-256 of its certificate, and
+    not by the certificate's issuer."""
 
     def __init__(
         self, host: str, port: int | None, timeout: float | None, context: ssl.SSLContext, pin: str
@@ -149,7 +149,7 @@ class _Tls(http.client.HTTPSConnection):
         self._pin = pin
 
     def connect(self) -> None:
-        """Connect, and look at the certificate before anything is sent."""
+        """Connect, and check the certificate before anything is sent."""
         super().connect()
         shown = self.sock.getpeercert(binary_form=True) or b""
         if self._pin and hashlib.sha256(shown).hexdigest() != self._pin:
@@ -169,12 +169,12 @@ class Client:
 
     server   path of a UNIX socket, or http(s)://HOST:PORT
     token    a bearer token
-    timeout  seconds for one answer
-    ca_file  who signs the server's certificate (PEM); None: as the system has it
-    pin      SHA-256 of the server's certificate, hex (colons may be in it): that one and no other
-             is believed
+    timeout  seconds to wait for one answer
+    ca_file  authorities that may sign the server's certificate (PEM); None: the system's
+    pin      SHA-256 of the server's certificate, hex (colons may be in it): no other certificate is
+             accepted
     sleep    waits between repetitions
-    dry_run  ask what changes would do, in place of making them: each raises `WouldChange`
+    dry_run  ask what changes would do, instead of making them: each raises `WouldChange`
     """
 
     dry_run = False
@@ -206,18 +206,17 @@ class Client:
             self._connection = None
 
     def get(self, path: str, **query: Any) -> Any:
-        """GET; query parameters that are None are left out."""
+        """Return the reply to a GET. Query parameters that are None are left out."""
         return self.seen(path, **query)[0]
 
     def seen(self, path: str, **query: Any) -> tuple[Any, str]:
-        """GET: the thing, and the tag that changes of it may be bound to."""
+        """Return the thing, and its tag, to which changes of the thing can be bound (`match`)."""
         reply = self._send("GET", path + _query(query), None, {})
         value = self._read(reply)
         return value, reply.getheader("ETag") or ""
 
     def items(self, path: str, **query: Any) -> Iterator[Any]:
-        """Yield the items of a list, one after the other; parts of it are asked for as they are
-        needed."""
+        """Yield the items of a list. Further pages are fetched as they are needed."""
         query.setdefault("limit", PAGE)
         while True:
             part = self.get(path, **query)
@@ -231,19 +230,19 @@ class Client:
         return list(self.items(path, **query))
 
     def newest(self, path: str, count: int, **query: Any) -> list[Any]:
-        """Return the `count` newest items of a list that the API orders newest first; oldest
-        first."""
+        """Return the `count` newest items of a list that the API orders newest first. The oldest of
+        them comes first."""
         return list(islice(self.items(path, limit=min(count, PAGE), **query), count))[::-1]
 
     def post(
         self, path: str, body: Any = None, key: str | None = None, match: str | None = None
     ) -> Any:
-        """POST. `key`: the question's own Idempotency-Key, where the caller may ask it again;
-        `match`: see `seen`."""
+        """Return the reply to a POST. `key` is the request's own Idempotency-Key, if the caller may
+        repeat it; for `match` see `seen`."""
         return self.call("POST", path, {} if body is None else body, key, match)
 
     def sign_in(self, **wanted: Any) -> Any:
-        """Return a new token for a name and a password. The question is not repeated, since the
+        """Return a new token for a name and a password. The request is not repeated, because the
         server counts attempts."""
         headers = {"Content-Type": "application/json"}
         return self._read(self._once("POST", "/sign-in", json.dumps(wanted), headers))
@@ -290,15 +289,16 @@ class Client:
     def send(
         self, method: str, path: str, body: Iterable[bytes], headers: dict[str, str]
     ) -> Mapping[str, str]:
-        """Return one request whose body comes in blocks, `headers` saying how many bytes in all;
-        the answer's headers. It is not repeated. For files there is `cod.client.uploads`."""
+        """Send one request whose body comes in blocks, and return the answer's headers. `headers`
+        has the length of the body. The request is not repeated. For files see `cod.client.uploads`.
+        """
         reply = self._once(method, path, body, dict(headers))
         self._read(reply)
         return dict(reply.headers)
 
     def events(self, after: int | None = None) -> Generator[tuple[str, Any], None, None]:
-        """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or
-        'notice'."""
+        """Yield (kind, value) of each event as it happens, for ever. Kinds are 'transition',
+        'progress' and 'notice'."""
         reply = self._send(
             "GET", "/events" + ("" if after is None else f"?after={after}"), None, {}
         )
@@ -329,8 +329,8 @@ class Client:
     def _send(
         self, method: str, path: str, body: Any, headers: dict[str, str]
     ) -> http.client.HTTPResponse:
-        """Return the answer, once there is one that is not "busy", or nobody would gain by waiting
-        longer."""
+        """Return the answer. While the server is busy, repeat the request if that is safe, a few
+        times at most."""
         again = method == "GET" or "Idempotency-Key" in headers
         for pause in PAUSES if again else ():
             fresh = self._connection is None
@@ -339,7 +339,7 @@ class Client:
             except Unreachable:
                 if fresh:
                     raise
-                continue  # a kept connection that the server has closed meanwhile
+                continue  # the server had closed a kept connection
             if reply.status != 503:
                 return reply
             reply.read()
@@ -378,7 +378,8 @@ class Client:
         )
 
     def _certificate_shown(self) -> str:
-        """Return the end of a sentence that says which certificate the server shows."""
+        """Return the end of a sentence, with the SHA-256 of the certificate that the server
+        shows."""
         url = urlsplit(self.server)
         try:
             text = ssl.get_server_certificate((url.hostname or "", url.port or 443), timeout=5)

@@ -1,4 +1,4 @@
-"""Spans for collectors of traces: OTLP as JSON over HTTP, of the standard library alone."""
+"""Spans for collectors of traces: OTLP as JSON over HTTP. Standard library only."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header (RFC 9110, 5.6
 
 
 class CollectorRefused(Exception):
-    """The collector does not take the spans, or none answers; the sentence says why."""
+    """The collector refuses the spans, or does not answer; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSpan:
-    """A time with a name, of a trace.
+    """A named span of time in a trace.
 
     trace     id of 16 bytes; `id`, `parent`: of 8; b'': the span has no parent
     since     seconds since the epoch; `until`, too
-    trouble   why it ended badly; '': it did not
+    trouble   why it failed; '': it did not
     """
 
     trace: bytes
@@ -43,8 +43,7 @@ class TraceSpan:
 
 
 def document(resources: Iterable[tuple[Mapping[str, str], Iterable[TraceSpan]]]) -> dict[str, Any]:
-    """Return spans with the attributes of what each of the `resources` is, as OTLP's JSON has
-    them."""
+    """Return spans, with the attributes of each of the `resources`, in the form of OTLP's JSON."""
     return {
         "resourceSpans": [
             {
@@ -60,7 +59,7 @@ def send(url: str, spans: Mapping[str, Any], headers: str = "") -> None:
     """Send a document to the collector at `url`, which need not end with `PLACE`. Raises
     `CollectorRefused` and `ValueError`.
 
-    headers  NAME=VALUE,NAME=VALUE with values encoded as in URLs, as OTEL_EXPORTER_OTLP_HEADERS is
+    headers  NAME=VALUE,NAME=VALUE with values encoded as in URLs, as in OTEL_EXPORTER_OTLP_HEADERS
     """
     if urlsplit(url).scheme not in ("http", "https"):
         raise ValueError(f"{url!r} should begin with http:// or https://")
@@ -85,22 +84,22 @@ def send(url: str, spans: Mapping[str, Any], headers: str = "") -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirection: the question would be repeated without its body."""
+    """Follows no redirection, because the request would be repeated without its body."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Return no other question."""
+        """Return None: no request is made."""
         return
 
 
 def _place(url: str) -> str:
-    """Return where spans go to; what a URL asks after `?` stays at its end."""
+    """Return the address to which spans are sent. The query of `url` stays at its end."""
     parts = urlsplit(url)
     path = parts.path if parts.path.endswith(PLACE) else parts.path.rstrip("/") + PLACE
     return parts._replace(path=path).geturl()
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Return the headers; `ValueError` says nothing of their values, which may be secrets."""
+    """Return the headers. A `ValueError` does not contain their values, which may be secrets."""
     found = {"Content-Type": "application/json"}
     for each in filter(None, text.split(",")):
         name, equals, encoded = (part.strip() for part in each.partition("="))

@@ -1,11 +1,11 @@
-"""Sends files to the server as images, in pieces: what breaks off goes on where it was, also days
+"""Sends files to the server as images, in pieces. An upload that broke off is continued, even days
 later.
 
     with Client("https://cod.example:8443", token) as cod, open("debian.qcow2", "rb") as file:
         image = Sender(cod).add("debian", file)
 
-The server knows how far it is (docs/uploads); an upload is recognised by its name, group, length
-and sha256, so that nothing needs to be remembered here. Standard library only.
+The server knows how much of an upload it has (docs/uploads), and recognises an upload by its name,
+group, length and sha256, so that the client need not remember anything. Standard library only.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Sender:
         plain: bool = False,
         raw: bool = False,
     ) -> Any:
-        """Send `file`, to be the image `name` of that group ('': the site's); returns the image,
-        ingesting.
+        """Send `file`, to become the image `name` of that group ('': the site's). Return the image,
+        which the server is ingesting. Raises ApiError; Unreachable if the server stays away: the
+        same call continues the upload later.
 
         name    bare or in full, as for `full_name`
-        sha256  what the file's is; None: it is read through first
-        Raises ApiError; Unreachable where the server stays away: the same call goes on later.
+        sha256  the file's digest; None: the file is read to find it
         """
         size = os.fstat(file.fileno()).st_size
         digest = sha256 or self._sum(file, size)
@@ -90,7 +90,7 @@ class Sender:
     # ------------------------------------------------------------ where it goes on
 
     def _begun(self, wanted: dict[str, Any]) -> Any:
-        """Return the upload to send to; None where the image is there already."""
+        """Return the upload to continue; None if the image exists already."""
         try:
             return self._client.post("/uploads", wanted)
         except ApiError as error:
@@ -102,7 +102,7 @@ class Sender:
             return same
 
     def _same(self, wanted: dict[str, Any]) -> Any:
-        """Return what of the same file is there already."""
+        """Return the upload of the same file that exists already; None if there is none."""
         wanted = wanted | {"group": wanted["group"] or "site"}
         for upload in self._client.items("/uploads", q=wanted["name"]):
             if all(upload[key] == value for key, value in wanted.items()):
@@ -121,7 +121,7 @@ class Sender:
     # ------------------------------------------------------------ sending
 
     def _send(self, upload: str, offset: int | None, file: BinaryIO, size: int) -> None:
-        """Send the file until the server has it all and the upload has become an image."""
+        """Send the file until the server has all of it and the upload has become an image."""
         failures = 0
         while offset is not None:
             before: int = offset
@@ -139,11 +139,11 @@ class Sender:
                 offset = self._after(upload, PAUSES[failures], before)
             failures = 0 if offset is None or offset > before else failures + 1
             if offset == size == before and failures:
-                self._sleep(PAUSES[0])  # all is there; the server reads it again
+                self._sleep(PAUSES[0])  # the server has all bytes, and is reading them again
 
     def _after(self, upload: str, pause: float, offset: int) -> int | None:
-        """Return where the server is, some time after something went wrong; `offset` where it does
-        not say."""
+        """Wait after a failure, and return how many bytes the server has; `offset` if it does not
+        answer."""
         self._sleep(pause)
         try:
             return self._where(upload)
@@ -153,8 +153,8 @@ class Sender:
             return offset
 
     def _where(self, upload: str) -> int | None:
-        """Return bytes that the server has; None: no such upload, so that it is an image, or given
-        up."""
+        """Return how many bytes the server has. None means that there is no such upload: it has
+        become an image, or was given up."""
         try:
             return int(self._client.get(path("uploads", upload))["offset"])
         except ApiError as error:
@@ -163,7 +163,7 @@ class Sender:
             return None
 
     def _piece(self, upload: str, offset: int, file: BinaryIO, size: int) -> int | None:
-        """Send the next piece; what the server has then."""
+        """Send the next piece. Return how many bytes the server has then; None if it has all."""
         length = min(PIECE, size - offset)
         headers = {
             "Content-Type": PIECE_TYPE,

@@ -1,2 +1,2 @@
-"""`make demo`: machines of a lab become members of vclusters, shown live, and written down in a
+"""`make demo`: machines of a lab become members of vclusters, shown live, and recorded in a
 report."""

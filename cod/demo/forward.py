@@ -1,10 +1,10 @@
 """Carries connections from a listening socket of the host to a port inside a lab's network, until
-it is ended.
+the process is ended.
 
     python -m cod.demo.forward DESCRIPTOR PORT
 
-A socket belongs to the network namespace that it was made in, so the process can run inside the
-lab's and be handed a socket of the host's by its file descriptor.
+A socket belongs to the network namespace in which it was made. So the process can run inside the
+lab's namespace and get a socket of the host's by its file descriptor.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HOST = "127.0.0.1"
 
 
 async def main(descriptor: int, port: int) -> None:
-    """Accept from the socket `descriptor`, and connect each to `port` of this namespace's
-    loopback."""
+    """Accept connections from the socket `descriptor`, and connect each to `port` of this
+    namespace's loopback."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

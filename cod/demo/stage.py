@@ -1,6 +1,6 @@
 """The demo's stage: a lab of virtual machines and a COD server in the lab's network namespace.
 
-Tests and benchmarks on whole machines stand on the same stage, with machines of their own.
+Tests and benchmarks on whole machines use the same stage, with machines of their own.
 """
 
 from __future__ import annotations
@@ -82,22 +82,22 @@ interface = "trunk"
 
 
 class StageError(Exception):
-    """The stage cannot be set up; the sentence says why and where to look."""
+    """An error that keeps the stage from being set up; the sentence says why and where to look."""
 
 
 class Stage:
-    """Lab and server while the demo runs; everything is taken down at the end, whatever happened.
+    """A lab and a server while the demo runs. Both are taken down at the end, whatever happened.
 
-    folder    for the site's file, data and log; removed first if it is there
-    machines  those of the lab, `lab` its name
+    folder    the folder for the site's file, data and log; an existing one is removed first
+    machines  the machines of the lab; `lab`: its name
     networks  further networks of the lab; `switch`: what they are made of, see `LabSpec`
     vlans     first and last VLAN for isolated vclusters, with interfaces of the server in them;
               None: none
-    snapshots  the folder of snapshots that new machines begin with (`cod.lab.snapshots`): they have
-               the same MACs, UUIDs and serial numbers then, whatever the lab's name is. None: every
-               machine boots
-    patience  the site's: what its deadlines are multiplied by; `policy`: further lines of its
-              [policy], and tables
+    snapshots  the folder of snapshots that new machines begin with (`cod.lab.snapshots`); the
+               machines then have the same MACs, UUIDs and serial numbers, whatever the lab's name
+               is. None: every machine boots
+    patience  the factor by which the site's deadlines are multiplied; `policy`: further lines of
+              its [policy], and tables
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Stage:
         self._server: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Stage:
-        control.down(self.lab)  # what was left behind when even the cleaner was killed
+        control.down(self.lab)  # the rest of an earlier lab whose cleaner was killed, too
         self._cleaner = cleaner.start(self.lab)
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -138,8 +138,8 @@ class Stage:
         return self
 
     def found(self, switches: str, address: str) -> None:
-        """Make the site. `switches`: the socket of the machines' power switches; `address`: that
-        of a lab's managed switch, or ''."""
+        """Make the site. `switches`: the socket of the machines' power switches; `address`: the
+        address of the lab's managed switch, or ''."""
         site = SITE.format(
             data=self.folder / "data",
             switches=switches,
@@ -151,7 +151,7 @@ class Stage:
         if self._vlans is not None:
             first, last = self._vlans
             site += ISOLATION.format(first=first, last=last)
-            # the server itself would make them, if this kernel could
+            # the server would make them itself if this kernel supported VLAN interfaces
             for vlan in range(first, last + 1):
                 network.add_interface(
                     record.namespace(self.lab), f"trunk.{vlan}", vlan, "192.0.2.1/32"
@@ -161,7 +161,7 @@ class Stage:
         self.take_the_labs_trampoline()
 
     def take_the_labs_trampoline(self) -> None:
-        """Have machines load the small trampoline, with the drivers of the lab alone."""
+        """Make machines load the small trampoline, which has only the lab's drivers."""
         built = data.path("build/trampoline/lab")
         for name in ("vmlinuz", "ramdisk", "facts.json"):
             shutil.copy(built / name, self.folder / "data/boot/trampoline" / name)
@@ -182,14 +182,14 @@ class Stage:
         self._cleaner.communicate(timeout=60)
 
     def command(self, *words: str) -> list[str]:
-        """Return what runs a command of `cod` on the server."""
+        """Return the argument vector that runs a command of `cod` on the server."""
         return [sys.executable, "-m", "cod", "--site", str(self.site_file), *words]
 
     def client(self) -> Client:
         return Client(str(self.socket))
 
     def cod(self, *words: str) -> Any:
-        """Run a command of `cod` as a person would; returns its JSON. Raises StageError."""
+        """Run a command of `cod` as a person would; return its JSON. Raises StageError."""
         return json.loads(self._cod(*words, "--json"))
 
     def _cod(self, *words: str) -> str:
@@ -204,7 +204,7 @@ class Stage:
         return done.stdout
 
     def inside(self, argv: Sequence[str], timeout: float) -> str:
-        """Return what `argv` prints, run in the lab's network; '' when it fails or takes too
+        """Run `argv` in the lab's network, and return its output; '' if it fails or takes too
         long."""
         process = control.run_inside(
             self.lab, list(argv), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -227,7 +227,7 @@ class Stage:
         return [Path(disk["file"]) for disk in machine["disks"]]
 
     def kill(self) -> None:
-        """Kill the server, all its processes at once; returns when they are gone."""
+        """Kill the server, all its processes at once; return when they are gone."""
         if self._server is None:
             return
         with suppress(ProcessLookupError):
@@ -240,7 +240,7 @@ class Stage:
                 time.sleep(0.02)
 
     def serve(self) -> None:
-        """Start the server; returns when its API answers. Raises StageError."""
+        """Start the server; return when its API answers. Raises StageError."""
         with open(self.folder / "server.log", "ab") as log:
             self._server = control.run_inside(
                 self.lab,

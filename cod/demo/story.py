@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 class Story:
-    """The steps, each waiting for what it names."""
+    """The steps of the story. Each waits until its effect is seen."""
 
     def __init__(self, stage: Stage, timeline: Timeline) -> None:
         self._stage, self._timeline = stage, timeline
@@ -127,7 +127,8 @@ class Story:
         return found
 
     def _check_page(self, node: Any, template: str) -> None:
-        """Ask the node over HTTP, at its own address, who it is."""
+        """Check that the node's own page, fetched over HTTP at the node's address, names the
+        node."""
         page = ""
 
         def answers() -> bool:
@@ -152,8 +153,8 @@ class Story:
         )
 
     def _check_apart(self, one: str, other: str, node: Any) -> None:
-        """Check that a probe in the VLAN of `one` does not reach a node of `other`, and in that of
-        `other` does."""
+        """Check that a probe in the VLAN of `one` does not reach `node`, which belongs to `other`,
+        and that a probe in the VLAN of `other` does."""
         namespace = record.namespace(LAB)
         probe = f"{namespace}.probe"
         network.plug(namespace, probe, "probe", "52:54:00:99:00:01")

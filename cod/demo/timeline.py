@@ -1,5 +1,5 @@
-"""Follows what happens to the machines: shows it (a line an event, bars on a terminal) and keeps it
-for the report."""
+"""Follows the events of the demo's machines. It shows them (a line for each event, and bars on a
+terminal), and keeps them for the report."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ STYLES = {
 
 
 class Timeline:
-    """Reads the server's event stream in a thread. `names` maps a node's boot MAC to what the demo
-    calls it."""
+    """Reads the server's event stream in a thread. `names` has the demo's names of nodes by their
+    boot MACs."""
 
     def __init__(
         self, client: Callable[[], Client], names: Mapping[str, str], console: Console
@@ -80,7 +80,7 @@ class Timeline:
             self.failure = str(error)
 
     def name(self, node: str) -> str:
-        """Return what the demo calls the node that the server calls `node`."""
+        """Return the demo's name for the node that the server calls `node`."""
         if node not in self._called:
             with self._client() as client:
                 mac = client.get(f"/nodes/{node}")["boot_mac"]

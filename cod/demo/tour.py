@@ -139,8 +139,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _listening(port: int) -> socket.socket:
-    """Return a socket that listens on the host's loopback: on `port`, or on another one where that
-    is taken."""
+    """Return a socket that listens on the host's loopback, on `port`, or on another port if that is
+    taken."""
     door = socket.socket()
     door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -152,8 +152,8 @@ def _listening(port: int) -> socket.socket:
 
 
 def _carry(stage: Stage, door: socket.socket) -> None:
-    """Start what carries connections from `door` into the lab's network; it ends with the lab, or
-    with this process."""
+    """Start the process that carries connections from the socket `door` into the lab's network. It
+    ends with the lab, or with this process."""
     argv = [sys.executable, "-m", "cod.demo.forward", str(door.fileno()), str(INSIDE)]
     environment = os.environ | {"PYTHONPATH": str(data.path("cod").parent)}
     control.run_inside(
@@ -167,7 +167,7 @@ def _carry(stage: Stage, door: socket.socket) -> None:
 
 
 def _furnish(stage: Stage) -> dict[str, str]:
-    """Make people, groups, images and templates; returns the link of each person, by name."""
+    """Make people, groups, images and templates; return the link of each person, by name."""
     links = {
         "ada": str(
             stage.cod("user", "add", "ada", "--admin", "--full-name", "Ada Administrator")["link"]

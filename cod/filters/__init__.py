@@ -1,2 +1,2 @@
-"""Ranges and filters: the language in which people say which nodes they mean. Text in, a tree out:
-nothing here asks a database or a server."""
+"""Ranges and filters: the language by which people select nodes. The functions here turn text into
+a tree, and use neither the database nor a server."""

@@ -1,4 +1,4 @@
-"""Fields that filters know, and how the values are read that people write for them."""
+"""Fields that filters know, and how the values that people write for them are read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ValueKind(StrEnum):
 
     @property
     def comparisons(self) -> tuple[str, ...]:
-        """Return the operators that it has."""
+        """Return the operators for values of this kind."""
         if self in (ValueKind.NUMBER, ValueKind.SPAN, ValueKind.SIZE, ValueKind.MOMENT):
             return ("=", "!=", *TURNED, "in")
         if self in (ValueKind.STATE, ValueKind.CHOICE, ValueKind.FLAG):
@@ -50,7 +50,7 @@ class ValueKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FilterField:
-    """A field that a filter may name. `choices`: all its values; (): any."""
+    """A field that a filter may name. `choices` are its possible values; (): any."""
 
     name: str
     kind: ValueKind
@@ -60,8 +60,8 @@ class FilterField:
 def read(
     field: FilterField, comparison: Comparison, text: str, now: float
 ) -> tuple[Comparison, Sequence[Value]]:
-    """Return what is compared, and with which values, of which one is enough. Raise ValueError
-    with the sentence of what was expected."""
+    """Return the comparison for the database, and the values, of which one has to match. Raise
+    ValueError with the sentence of what was expected."""
     match field.kind:
         case ValueKind.NUMBER:
             return comparison, [_number(text)]
@@ -92,18 +92,19 @@ def read(
 
 
 def spellings(text: str) -> tuple[str, ...]:
-    """Return a text as written, in lower case and in upper case. A database finds each by an
-    index, whatever its collation."""
+    """Return a text as written, in lower case and in upper case. A database finds each of these by
+    an index, whatever its collation."""
     return tuple(dict.fromkeys((text, text.lower(), text.upper())))
 
 
 def digits(text: str) -> str:
-    """Return a MAC, or a part of one, without what separates its digits."""
+    """Return a MAC, or a part of one, without separators."""
     return _SEPARATORS.sub("", text).lower()
 
 
 def addresses(text: str) -> AddressRange | None:
-    """Return the IPv4 addresses that begin with these numbers; None where it is no such text."""
+    """Return the IPv4 addresses that begin with these numbers; None if the text is no such
+    beginning."""
     parts = text.rstrip(".").split(".")
     if not _OCTETS.fullmatch(text) or len(parts) > 4 or any(int(part) > 255 for part in parts):
         return None
@@ -129,7 +130,7 @@ def _mac(text: str) -> str:
 
 
 def _states(text: str) -> list[Value]:
-    """Return the states that a word stands for, or the one that has that name."""
+    """Return the states that people call by the word, or the state with that name."""
     wanted = text.lower()
     found: list[Value] = [
         str(state) for state, word in WORDS.items() if wanted in (word, str(state))
@@ -143,8 +144,8 @@ def _states(text: str) -> list[Value]:
 
 
 def _moment(comparison: Comparison, text: str, now: float) -> tuple[Comparison, Sequence[Value]]:
-    """Return the moment; a length of time is how long ago it is, so that 'since > 2h' means what
-    was before."""
+    """Return the comparison and the time. A length of time is counted back from now, so that 'since
+    > 2h' matches times more than 2 h ago."""
     try:
         at = datetime.fromisoformat(text)
         return comparison, [(at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()]
@@ -168,7 +169,7 @@ _KINDS = {
     "boot_mac": ValueKind.MAC,
     "address": ValueKind.ADDRESS,
 }
-_NOT_STORED = ("immune_until",)  # computed of what is read
+_NOT_STORED = ("immune_until",)  # computed from other fields after the read
 _MORE = (
     FilterField("group", ValueKind.TEXT),
     FilterField("power", ValueKind.CHOICE, ("on", "off", "unknown")),
@@ -191,12 +192,12 @@ WORD_FIELDS = (
     *("name", "hostname", "serial", "uuid", "macs", "address", "vcluster", "group", "person"),
     *("block", "type", "tags", "part", "power_address", "reported_bmc", "port", "switch"),
 )
-"""Fields of nodes in which a word without a field is looked for."""
+"""Fields of nodes in which a word without a field is searched."""
 
 
 def node_fields(admin: bool) -> Mapping[str, FilterField]:
-    """Return the fields of nodes by the names that a filter may use, for administrators or for
-    others, who are not told all."""
+    """Return the fields of nodes by the names that a filter may use. Only administrators may use
+    all fields."""
     known = [
         FilterField(each.name, _kind(each), each.choices)
         for each in described(NodeView)

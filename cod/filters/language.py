@@ -1,9 +1,9 @@
-"""The language of filters: text in, a tree out.
+"""The language of filters: text is read into a tree.
 
     rack = r12 and (state = free or since > 2h) and not name in (n1, n[010-020])
 
-A word without a field is looked for in several fields; words beside each other are all wanted. The
-grammar, from the weakest binding to the strongest:
+A word without a field is searched in several fields. Conditions beside each other must all match.
+The grammar, from the weakest binding to the strongest:
 
     any    = all { "or" all }
     all    = one { [ "and" ] one }
@@ -12,8 +12,8 @@ grammar, from the weakest binding to the strongest:
            | FIELD [ "not" ] "in" "(" value { "," value } ")"
     words  = word { "," word }
 
-`nodes` reads a list of names alone. Both raise `Refused`, which says where the text cannot be read
-and what was expected there.
+`nodes` reads a plain list of names. Both functions raise `Refused`, which says where the text
+cannot be read and what was expected there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RESERVED = ("and", "or", "not", "in")
 
 @dataclass(frozen=True, slots=True)
 class FieldTest:
-    """A field compared with values, of which one is enough. None stands for no value."""
+    """A field compared with values, of which one has to match. None stands for no value."""
 
     field: str
     comparison: Comparison
@@ -91,10 +91,10 @@ Filter = FieldTest | FreeWord | AllOf | AnyOf | Not
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """Nodes by what identifies them, in the order in which they were named.
+    """Nodes by their names or other identifiers, in the order in which they were named.
 
     labels  names, MACs, serial numbers, UUIDs or host names
-    blocks  names of blocks, all of whose nodes are meant
+    blocks  names of blocks, all of whose nodes are named
     """
 
     labels: tuple[str, ...] = ()
@@ -105,8 +105,8 @@ class NodeNames:
 
 
 def where(text: str, fields: Mapping[str, FilterField], now: float) -> Filter:
-    """Return the tree of a filter. `fields`: those that it may name; `now`: what lengths of time
-    are counted back from. Raises `Refused`."""
+    """Return the tree of a filter. `fields` are the fields that it may name. Lengths of time are
+    counted back from `now`. Raises `Refused`."""
     return _FilterReader(text, "where", LONGEST).whole(fields, now)
 
 
@@ -124,7 +124,7 @@ class _Token(NamedTuple):
     place: int
 
     def is_word(self, *words: str) -> bool:
-        """Return whether it is one of these reserved words."""
+        """Return whether the token is one of these reserved words."""
         return self.kind == "word" and self.text.lower() in words
 
 
@@ -151,7 +151,7 @@ class _FilterReader:
         return [*tokens, _Token("end", "", end)]
 
     def _stuck(self, place: int) -> NoReturn:
-        """Refuse the text where no token begins."""
+        """Refuse the text at a place where no token begins."""
         place += len(self._text[place:]) - len(self._text[place:].lstrip())
         match self._text[place]:
             case "'" | '"' as quote:
@@ -221,7 +221,7 @@ class _FilterReader:
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
     def _at_end(self) -> bool:
-        """Return whether what comes next ends a row of conditions."""
+        """Return whether the next token ends a row of conditions that must all match."""
         token = self._peek()
         signs = token.kind == "sign" and token.text != "("
         return signs or token.kind == "end" or token.is_word("or")
@@ -296,7 +296,7 @@ class _FilterReader:
         return token
 
     def _test(self, field: FilterField, comparison: Comparison, tokens: Sequence[_Token]) -> Filter:
-        """Return the test of a field with what is written for its values."""
+        """Return the test of a field with the values of these tokens."""
         values: list[Value] = []
         compared: Comparison = comparison
         listed = comparison == "=" and field.kind is not ValueKind.ADDRESS  # in one list
@@ -318,7 +318,7 @@ class _FilterReader:
         return FieldTest(field.name, compared, tuple(values))
 
     def _word_list(self, first: _Token) -> Filter:
-        """Return what words with commas between mean: one of them is enough."""
+        """Return the filter for words with commas between, of which one has to match."""
         found = [self._word(first)]
         while self._peek().text == "," and self._peek().kind == "sign":
             self._take()

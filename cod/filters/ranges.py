@@ -11,7 +11,8 @@ _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 
 
 class RangeFault(ValueError):
-    """A range that cannot be read. `place`: index in the text of the first character at fault."""
+    """A range that cannot be read. `place` is the index in the text of the first character at
+    fault."""
 
     def __init__(self, sentence: str, place: int) -> None:
         super().__init__(sentence)
@@ -19,7 +20,7 @@ class RangeFault(ValueError):
 
 
 class _Numbers(NamedTuple):
-    """The numbers from `first` to `last`, written with `width` digits at least."""
+    """The numbers from `first` to `last`, written with at least `width` digits."""
 
     first: int
     last: int
@@ -27,8 +28,8 @@ class _Numbers(NamedTuple):
 
 
 def expanded(text: str, most: int) -> list[str]:
-    """Return the names that `text` stands for, in its order: itself, where it has no brackets.
-    Raises `RangeFault`, also for more than `most` names, before they are made."""
+    """Return the names that `text` stands for, in its order; `text` itself if it has no brackets.
+    Raises `RangeFault`, also for more than `most` names, before it makes them."""
     fixed: list[str] = []
     ranges: list[list[_Numbers]] = []
     place = 0
@@ -59,7 +60,7 @@ def _plain(text: str, start: int, end: int) -> str:
 
 
 def _numbers(text: str, place: int) -> list[_Numbers]:
-    """Return the parts of what stands between brackets, which begins at `place`."""
+    """Return the parts of the text between brackets. The text begins at `place`."""
     found = []
     for part in text.split(","):
         match = _PART.fullmatch(part)

@@ -1,8 +1,8 @@
-"""Lists of machines as other tools keep them, each read into the same entries; no I/O but files.
+"""Lists of machines in other tools' formats, each read into the same entries. No I/O but files.
 
-A reader is a generator of `ListedMachine`, what is known of a machine, and of `NotTaken`, what the
-list says and COD has no use for or cannot read. It raises `entry.UnreadableList`. Which keys a tool
-has is from its documentation; docs/importing has the table.
+A reader is a generator. It yields a `ListedMachine` for each machine, and a `NotTaken` for each
+fact of the list that COD has no use for or cannot read. It raises `entry.UnreadableList`. A tool's
+keys are those in its documentation; docs/importing has the table.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A spreadsheet's table: a line of headings, then a line for each machine; commas, semicolons or
-tabs between."""
+"""A spreadsheet's table: a line of headings, then a line for each machine, with commas, semicolons
+or tabs between cells."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def read_text(text: str) -> Iterator[ListedMachine | NotTaken]:
 
 
 def written(machines: Iterable[Any]) -> str:
-    """Return a table that `read` reads. `machines`: each has the attributes of a `KnownMachine`."""
+    """Return a table that `read` reads. The `machines` have the attributes of a `KnownMachine`."""
     out = StringIO()
     lines = csv.writer(out, lineterminator="\r\n")  # RFC 4180
     lines.writerow(_WRITTEN)

@@ -48,7 +48,8 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
 
 
 def _statements(text: str) -> Iterator[tuple[str, list[str], str]]:
-    """Yield each statement: where it begins, its words, and what ends it: ';', '{' or '}'."""
+    """Yield (place, words, end) for each statement of the configuration. The place is 'line 7', and
+    the end is ';', '{' or '}'."""
     words: list[str] = []
     line = began = 1
     for found in _TOKEN.finditer(text):

@@ -1,4 +1,4 @@
-"""dnsmasq's `dhcp-host` lines, of its configuration or of a file of `dhcp-hostsfile`."""
+"""dnsmasq's `dhcp-host` lines, in its configuration or in a file for `dhcp-hostsfile`."""
 
 from __future__ import annotations
 

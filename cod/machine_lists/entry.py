@@ -15,19 +15,20 @@ from cod.model import KnownMachine, mac_of
 
 
 class UnreadableList(Exception):
-    """A file is not of the format that it is read as; the text is for people."""
+    """A file that is not in the expected format; the text is for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedMachine:
     """A machine of a list. '' and (): the list does not say.
 
-    where     of the list: 'line 7'
-    macs      as COD writes them, the card that the machine boots from first
-    block     a DNS label made of the rack's name
-    driver    of power: 'ipmi' or 'redfish'
-    account   of the site file
-    position  in its rack
+    where     the place in the list: 'line 7'
+    macs      in COD's spelling; the first is that of the card that the machine boots from
+    block     a DNS label made from the rack's name
+    driver    the power driver: 'ipmi' or 'redfish'
+    address   the address of its BMC
+    account   the BMC's account in the site file
+    position  the place in its rack
     tags      in lower case, made of letters, digits and . _ -
     """
 
@@ -44,8 +45,8 @@ class ListedMachine:
     tags: tuple[str, ...] = ()
 
     def known(self, account: str = "") -> KnownMachine:
-        """Return what COD is told of the machine. `account`: of a BMC for which the list names
-        none."""
+        """Return the machine in the form that COD takes. If the list has a BMC without an account,
+        `account` is used."""
         return KnownMachine(
             self.name,
             self.macs,
@@ -62,7 +63,7 @@ class ListedMachine:
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """Something of a list that is not taken over. `what` names it, such as a key; `reason` is a
+    """A fact of a list that is not taken over. `what` names it, such as by its key; `reason` is a
     sentence without its full stop."""
 
     where: str
@@ -77,20 +78,20 @@ def label(text: str) -> str:
 
 
 def position_of(text: str) -> str:
-    """Return a place in a rack as COD writes it: 'U17' and NetBox's '17.0' are '17'."""
+    """Return a place in a rack in COD's spelling: 'U17' and NetBox's '17.0' become '17'."""
     text = text.strip()
     unit = re.fullmatch(r"[Uu]?([0-9]+)(\.0)?", text)
     return unit[1] if unit else text
 
 
 def tags_of(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return tags made of words: 'Rack A' is 'rack-a'."""
+    """Return tags made from texts: 'Rack A' becomes 'rack-a'."""
     words = (re.sub("[^a-z0-9._-]+", "-", text.lower()).strip("._-")[:32] for text in texts)
     return tuple(dict.fromkeys(word.rstrip("._-") for word in words if word))
 
 
 def taken_macs(where: str, texts: Iterable[str]) -> tuple[list[str], list[NotTaken]]:
-    """Return the MACs in `texts`, and what is none."""
+    """Return the MACs in `texts`, and the texts that are no MACs."""
     macs: list[str] = []
     faults: list[NotTaken] = []
     for text in texts:
@@ -103,12 +104,12 @@ def taken_macs(where: str, texts: Iterable[str]) -> tuple[list[str], list[NotTak
 
 
 def ignored(where: str, keys: Iterable[str], reasons: Mapping[str, str]) -> list[NotTaken]:
-    """Return those of `keys` that have a reason not to be taken, with it."""
+    """Return a `NotTaken` for each of `keys` that has one of the `reasons`."""
     return [NotTaken(where, key, reasons[key]) for key in keys if key in reasons]
 
 
 def text_of(path: Path) -> str:
-    """Return a file's text. Raises `UnreadableList` for what is no text in UTF-8."""
+    """Return a file's text. Raises `UnreadableList` if it is not UTF-8, or cannot be read."""
     try:
         return path.read_text("utf-8-sig")
     except OSError as error:
@@ -118,13 +119,14 @@ def text_of(path: Path) -> str:
 
 
 def rows_of(path: Path, delimiters: str = ",") -> list[tuple[str, list[str]]]:
-    """Return the rows of a file's table; as `rows_in`."""
+    """Return the rows of a table in a file, as `rows_in`."""
     return rows_in(text_of(path), delimiters, f"{path}, ")
 
 
 def rows_in(text: str, delimiters: str = ",", file: str = "") -> list[tuple[str, list[str]]]:
-    """Return the rows of a table, each with where it ends: 'line 7'. Its delimiter is the one that
-    is most frequent in the headings. `file`: begins an error. Raises `UnreadableList`."""
+    """Return (place, row) for each row of a table. The place is the line where the row ends: 'line
+    7'. The delimiter is the one that is most frequent in the headings. Errors begin with `file`.
+    Raises `UnreadableList`."""
     heading = text.lstrip().split("\n", 1)[0]
     rows = csv.reader(StringIO(text), delimiter=max(delimiters, key=heading.count))
     try:
@@ -134,7 +136,7 @@ def rows_in(text: str, delimiters: str = ",", file: str = "") -> list[tuple[str,
 
 
 def json_of(path: Path) -> Any:
-    """Return what a JSON file says. Raises `UnreadableList`."""
+    """Return the value in a JSON file. Raises `UnreadableList`."""
     try:
         return json.loads(text_of(path))
     except (ValueError, RecursionError) as error:
@@ -142,15 +144,15 @@ def json_of(path: Path) -> Any:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a mapping as it is, and an empty one in place of anything else."""
+    """Return the value if it is a mapping, else an empty mapping."""
     return value if isinstance(value, Mapping) else {}
 
 
 def words(value: Any) -> list[str]:
-    """Return the texts of a list; [] in place of anything else."""
+    """Return the texts of a list; [] if the value is no list."""
     return list(filter(None, map(word, value))) if isinstance(value, list) else []
 
 
 def word(value: Any) -> str:
-    """Return a text or number as a text; '' in place of anything else."""
+    """Return a text or a number as a text; '' for any other value."""
     return str(value).strip() if isinstance(value, str | int | float) else ""

@@ -1,5 +1,5 @@
-"""/etc/ethers: a MAC and a name on each line. Where the second is an address, the file `hosts`
-beside it, or else /etc/hosts, names it."""
+"""/etc/ethers: a MAC and a name on each line. If a line has an address in place of the name, the
+file `hosts` beside it, or else /etc/hosts, gives the name."""
 
 from __future__ import annotations
 

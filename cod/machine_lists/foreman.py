@@ -1,6 +1,6 @@
-"""Foreman's hosts, as its REST API has them at /api/hosts/NAME, or `hammer --output json host
-info`: one, a list of them, or a page of results. The list at /api/hosts has no interfaces: there
-the boot MAC alone is known."""
+"""Foreman's hosts, in the form of its REST API at /api/hosts/NAME or of `hammer --output json host
+info`: one host, a list of hosts, or a page of results. The list at /api/hosts has no interfaces,
+and so gives only the boot MAC."""
 
 from __future__ import annotations
 

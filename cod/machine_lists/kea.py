@@ -1,4 +1,5 @@
-"""Kea's DHCPv4 reservations: kea-dhcp4.conf, JSON with comments, at any depth."""
+"""Kea's DHCPv4 reservations: kea-dhcp4.conf, which is JSON with comments; reservations at any
+depth."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
 
 
 def _string(found: re.Match[str]) -> str:
-    """Return a string as it is, and a space in place of anything else."""
+    """Return a matched string unchanged, and a space for any other match."""
     return found[1] or " "
 
 

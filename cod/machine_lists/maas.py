@@ -1,6 +1,6 @@
-"""MAAS's machines, as `maas PROFILE machines read` prints them. That has no BMCs: where a machine
-has `power_parameters`, as `maas PROFILE machines power-parameters` tells them by system id, these
-are taken."""
+"""MAAS's machines, as `maas PROFILE machines read` prints them. That list has no BMCs. They are
+read if a machine has `power_parameters`, which `maas PROFILE machines power-parameters` prints by
+system id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""NetBox's devices: the CSV of its list, or JSON as its REST API has it at /api/dcim/devices/."""
+"""NetBox's devices: the CSV of its list, or JSON in the form of its REST API at
+/api/dcim/devices/."""
 
 from __future__ import annotations
 
@@ -73,12 +74,13 @@ def _key(heading: str) -> str:
 
 
 def _tags(value: Any) -> list[str]:
-    """Return the tags of JSON, which are objects or texts, or of a cell with commas between."""
+    """Return the tags of a JSON value, which are objects or texts, or of a cell with commas between
+    tags."""
     if isinstance(value, list):
         return [_named(each, "name") for each in value]
     return word(value).split(",")
 
 
 def _named(value: Any, key: str) -> str:
-    """Return a text, or that of an object's `key`."""
+    """Return a text, or the text of an object under `key`."""
     return word(mapping(value).get(key)) or word(value)

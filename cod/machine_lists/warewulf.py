@@ -1,4 +1,4 @@
-"""Warewulf 4's nodes.conf: nodes, each after its profiles."""
+"""Warewulf 4's nodes.conf: nodes, each with the values of its profiles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ _REASONS = {
 
 
 class _Texts(yaml.SafeLoader):
-    """YAML whose scalars are texts: the MAC 52:54:00:12:34:56 is a number to the base of 60."""
+    """YAML whose scalars are all texts. As a YAML number, the MAC 52:54:00:12:34:56 would be read
+    to the base of 60."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012
         first: [each for each in known if each[0].endswith((":merge", ":null"))]
@@ -74,7 +75,7 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return both mappings as one: what `above` says goes first, at any depth."""
+    """Return both mappings as one, at any depth. Values of `above` have precedence."""
     merged = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)

@@ -1,5 +1,5 @@
-"""xCAT's nodes: the stanzas of `lsdef -t node -z` in a file, or the tables that `tabdump -d` wrote
-into a folder (mac.csv, ipmi.csv, nodelist.csv, nodepos.csv, vpd.csv)."""
+"""xCAT's nodes: the stanzas of `lsdef -t node -z` in a file, or the tables (mac.csv, ipmi.csv,
+nodelist.csv, nodepos.csv, vpd.csv) that `tabdump -d` wrote into a folder."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _machine(name: str, attributes: dict[str, str]) -> Iterator[ListedMachine | 
 
 
 def _rows(file: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the rows of a table's dump, whose first line is '#node,…', with where each is."""
+    """Yield each row of a table's dump, whose first line is '#node,…', with its place."""
     rows = iter(rows_of(file))
     headings = [cell.lstrip("#") for cell in next(rows, ("", []))[1]]
     for where, row in rows:

@@ -1,11 +1,11 @@
-"""Notices to groups and to the site's administrators: one function for each event, which says what
-happened and what to do about it. Pure.
+"""Notices to groups and to the site's administrators: one function for each event. The text says
+what happened, and what to do about it. Pure.
 
 Each function returns the arguments that `store.notices.notices.add` takes beside the recipient, so
-that a flow tells of an event in one line::
+that a flow tells of an event in one statement:
 
-    notices.add(tx, **notice_texts.lease_ended(vcluster), group_id=vcluster.group_id,
-    vcluster_id=vcluster.id, now=now)
+    text = notice_texts.lease_ended(vcluster)
+    notices.add(tx, **text, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 
 Import all of them from here: which file of the package they are in does not matter.
 """

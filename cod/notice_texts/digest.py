@@ -12,7 +12,7 @@ LONGEST = 12_000  # characters: in UTF-8 they fit the column of notices' sentenc
 
 
 def digest(kind: str, notices: Sequence[tuple[Notice, str | None]]) -> NoticeText:
-    """Return a mail of notices, each with the group that it was told to; None: the site."""
+    """Return a mail with these notices, each with the group that received it; None: the site."""
     parts: list[str] = []
     size = 0
     for each, group in notices:

@@ -1,4 +1,4 @@
-"""The kinds of notices; programs that receive notices tell them apart by these names."""
+"""The kinds of notices. Programs that receive notices tell them apart by these names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ class Audience(Enum):
 class NoticeKind(NamedTuple):
     """A kind of notices.
 
-    remedy  what its link is called; '': it has none
-    ends    the kind that told the beginning of the fault whose end it tells, with the same link
-    to      who is told: a group, the site's administrators, or people who asked for it
+    remedy  the text of its link; '': it has no link
+    ends    for a notice that a fault has ended: the kind that told of its beginning, with the same
+            link
+    to      its recipients: a group, the site's administrators, or people who watch a request
     stays   a sentence that says why administrators cannot turn its mail off; '': they can
     """
 
@@ -220,5 +221,6 @@ def for_person(administrator: bool) -> dict[str, NoticeKind]:
 
 
 def remedy(kind: str, unknown: str) -> str:
-    """Return what the link of a notice is called; `unknown`: of a kind that there is no more."""
+    """Return the text of a notice's link. `unknown` is returned for a kind that no longer
+    exists."""
     return KINDS[kind].remedy if kind in KINDS else unknown

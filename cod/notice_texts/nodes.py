@@ -1,4 +1,4 @@
-"""Single machines: their hardware, place, power and captures."""
+"""Notices about single machines: their hardware, place, power and captures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from cod.notice_texts.words import NoticeText, notice, page, sentence
 def hardware_changed(
     node: str, before: str, after: str, holder: str | None, lacking: str = "", changes: str = ""
 ) -> NoticeText:
-    """Describe a node that reported other hardware than before: its types, by name; `lacking`: what
-    its holder's needs miss now; `changes`: what differs."""
+    """Describe a node that reported other hardware than before. The types are names; `lacking` is
+    what the holder's requirements now miss; `changes` are the differences."""
     what = f" What has changed: {sentence(changes)}" if changes else ""
     held = f" It is held by cluster {holder}." if holder else ""
     misses = f" It no longer matches: {sentence(lacking)}" if lacking else ""
@@ -23,8 +23,8 @@ def hardware_changed(
 
 
 def cannot_boot(about: str) -> NoticeText:
-    """Describe the first machine of the day that COD has no boot loader for; `about` says which and
-    why."""
+    """Describe the first machine of the day that COD has no boot loader for; `about` names the
+    machine and the reason."""
     text = sentence("Machine " + about)
     return notice(
         "architecture",
@@ -46,8 +46,8 @@ def not_believed(node: str, why: str) -> NoticeText:
 
 
 def asked_elsewhere(node: str, about: str) -> NoticeText:
-    """Describe a machine that asked to boot as a node, but not where the node is; `about`: a
-    sentence."""
+    """Describe a machine that asked to boot as a node, but from another place than the node's;
+    `about`: a sentence."""
     return notice(
         "identity",
         f"node {node} was heard elsewhere",
@@ -71,7 +71,7 @@ def other_dhcp_server(node: str, about: str) -> NoticeText:
 
 
 def namesakes(node: str, about: str) -> NoticeText:
-    """Describe a node with a volume on another disk that has the name of one that was written;
+    """Describe a node with a volume that has the same name as one that was written to another disk;
     `about`: sentences."""
     return notice(
         "namesake",
@@ -138,8 +138,8 @@ def capture_failed(node: str, image: str, reason: str) -> NoticeText:
 
 
 def new_machines_refused(subnet: str, about: str) -> NoticeText:
-    """Say that machines which are not known are refused on a subnet, and why: `about`, a
-    sentence."""
+    """Describe that unknown machines are refused on a subnet; `about`: a sentence with the
+    reason."""
     return notice(
         "new-machines",
         f"new machines on subnet {subnet} are refused",

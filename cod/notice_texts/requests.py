@@ -1,4 +1,4 @@
-"""Requests for nodes, reservations in advance and series of them."""
+"""Notices about requests for nodes, reservations in advance and series of reservations."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from cod.notice_texts.words import NoticeText, moment, notice, sentence
 def reservation_late(
     vcluster: Vcluster, request_id: int, starts_at: float, begun: bool, sentence: str = ""
 ) -> NoticeText:
-    """Describe a reservation in advance that begins late, or, with `begun`, has begun late.
-    `sentence`: why, and when it will."""
+    """Describe a reservation in advance that will begin late or, with `begun`, has begun late.
+    `sentence`: why, and when it begins."""
     kept = "" if vcluster.leased_at is None else " The cluster keeps its nodes until then."
     what = (
         "Its nodes have been granted now, for as long as was asked."
@@ -67,7 +67,7 @@ def request_rejected(vcluster: Vcluster, request_id: int, reason: str) -> Notice
 
 
 def request_decided(vcluster: Vcluster, request_id: int, state: str, reason: str) -> NoticeText:
-    """Describe to those who watch a request that it is decided: granted, rejected or withdrawn."""
+    """Describe, to people who watch a request, its decision: granted, rejected or withdrawn."""
     begins = state == "granted"
     why = f" {sentence(reason)}" if reason else ""
     return notice(
@@ -80,7 +80,7 @@ def request_decided(vcluster: Vcluster, request_id: int, state: str, reason: str
 
 
 def request_stopped(vcluster: Vcluster, request_id: int, reason: str) -> NoticeText:
-    """Describe a request in place of a failed node that is stopped for `reason` (a sentence)."""
+    """Describe a request to replace a failed node that is stopped for `reason` (a sentence)."""
     return notice(
         "stopped",
         f"{vcluster.name}: request {request_id} stopped",

@@ -1,5 +1,5 @@
-"""Notices about services that many nodes wait for: switches, power control, images; and about the
-site itself."""
+"""Notices about services that many nodes wait for: switches, power control and images; and about
+the site itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ SECONDARY = "/faults#name-server-"
 
 
 def authority_ends(ends_at: float) -> NoticeText:
-    """Describe an authority's certificate that ends: no server has been started for so long."""
+    """Describe an authority's certificate that expires, because no server has been restarted for so
+    long."""
     return notice(
         "authority",
         "the authority for VCMs ends",
@@ -65,7 +66,8 @@ def switch_back(switch: str) -> NoticeText:
 
 
 def power_control_away(nodes: Sequence[str]) -> NoticeText:
-    """Describe BMCs or outlets that do not answer; `nodes`: each with its driver and address."""
+    """Describe BMCs or outlets that do not answer. `nodes` has each node with its driver and
+    address."""
     return notice(
         "power-control",
         f"power control of {node_count(len(nodes))} does not answer",
@@ -87,8 +89,8 @@ def power_control_back() -> NoticeText:
 
 
 def images_not_served(nodes: Sequence[str], reason: str) -> NoticeText:
-    """Describe images that COD does not serve. `nodes` need them; `reason`: what one of them
-    says."""
+    """Describe images that COD does not serve. `nodes` need them; `reason`: the report of one of
+    these nodes."""
     return notice(
         "image-server",
         f"{node_count(len(nodes))} cannot fetch images",
@@ -109,8 +111,8 @@ def images_served() -> NoticeText:
 
 
 def keytabs_not_made(nodes: Sequence[str], reason: str) -> NoticeText:
-    """Describe a command for keytabs that fails or is not run. `nodes` need some; `reason`: what
-    one of them says; '': no server has come to run it for them."""
+    """Describe a command for keytabs that fails or is not run. `nodes` need keytabs; `reason`: the
+    report of one of these nodes; '': no server has run the command."""
     why = f"one says: {reason}" if reason else "no server has run the site's command for them yet"
     return notice(
         "kerberos",
@@ -132,8 +134,8 @@ def keytabs_made() -> NoticeText:
 
 
 def directory_held(users: Sequence[str], people: int) -> NoticeText:
-    """Describe an answer of the directory that would take rights from `users`, of `people` who have
-    some: too many at once for COD to believe it."""
+    """Describe an answer of the directory that would take rights from `users`. They are too many of
+    the `people` with rights for COD to believe the answer."""
     return notice(
         "directory-held",
         f"{len(users)} of {people} users would lose their rights",
@@ -156,8 +158,8 @@ def directory_normal() -> NoticeText:
 
 
 def secondary_late(secondary: str, wrong: str) -> NoticeText:
-    """Describe a secondary that does not follow the site's zones. `secondary`: ADDRESS@SERVER, by
-    the server that asks it; `wrong`: why."""
+    """Describe a secondary name server that does not follow the site's zones. `secondary`:
+    ADDRESS@SERVER, where SERVER is the server that asks it; `wrong`: why."""
     address, _, server = secondary.partition("@")
     return notice(
         "dns-secondary",
@@ -181,8 +183,8 @@ def secondary_follows(secondary: str) -> NoticeText:
 
 
 def port_given_up(switch: str, port: str, node: str, vlan: int, reason: str) -> NoticeText:
-    """Describe a switch port that was not put into its VLAN. `node`: whose NIC is on it, '' where
-    nobody knows."""
+    """Describe a switch port that was not put into its VLAN. `node`: the node whose NIC is on it,
+    '' if unknown."""
     of = f" of node {node}" if node else ""
     return notice(
         "switch-port",

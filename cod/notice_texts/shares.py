@@ -9,8 +9,8 @@ from cod.notice_texts.words import NoticeText, moment, notice
 
 
 def guarantees_exceed(what: str, guarantees: Mapping[str, int], nodes: int) -> NoticeText:
-    """Describe that the site has fewer `nodes` than groups are guaranteed, by their names. `what`:
-    which nodes."""
+    """Describe that the site has fewer `nodes` than it guarantees to these groups. `what`: the kind
+    of nodes."""
     each = ", ".join(f"{name} {count}" for name, count in sorted(guarantees.items()))
     return notice(
         "guarantees",
@@ -35,8 +35,8 @@ def guarantees_met() -> NoticeText:
 def budget(
     group: str, part: int, cost: float, budget: float, currency: str, ends: float
 ) -> NoticeText:
-    """Describe that a group's use has cost `part` per cent of its budget of the month that `ends`
-    then."""
+    """Describe that a group's use has cost `part` per cent of its budget for the month that ends at
+    `ends`."""
     return notice(
         "budget",
         f"{group}: {part} % of the month's budget is used",
@@ -47,8 +47,8 @@ def budget(
 
 
 def node_hours(group: str, part: int, used: float, limit: float, ends: float) -> NoticeText:
-    """Describe that a group has used `part` per cent of its node-hours of the month that `ends`
-    then."""
+    """Describe that a group has used `part` per cent of its node-hours for the month that ends at
+    `ends`."""
     what = (
         f"It gets no more nodes before {moment(ends)}. Its leases that run last until they end."
         if part >= 100

@@ -1,4 +1,4 @@
-"""A vcluster's lease, its nodes that come and go, its VCM."""
+"""Notices about a vcluster: its lease, its nodes that come and go, its VCM."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cod.quantity import span
 
 
 def lease_began(vcluster: Vcluster, *, cut: bool = False) -> NoticeText:
-    """Describe a granted request: nodes are on their way. `cut`: the group's node-hours make the
-    lease shorter than was asked."""
+    """Describe a granted request, whose nodes are on their way. `cut`: the group's node-hours make
+    the lease shorter than requested."""
     shorter = (
         " The lease is shorter than was asked for: the group has no more node-hours left in this"
         " month."
@@ -78,7 +78,7 @@ def extended(vcluster: Vcluster) -> NoticeText:
 
 
 def renamed(vcluster: Vcluster, former: str) -> NoticeText:
-    """Describe that a vcluster had the name `former`."""
+    """Describe that a vcluster was renamed; `former` is its old name."""
     return notice(
         "renamed",
         f"{former}: called {vcluster.name} now",
@@ -102,7 +102,7 @@ def lease_ended(vcluster: Vcluster) -> NoticeText:
 
 
 def drained(vcluster: Vcluster) -> NoticeText:
-    """Describe a vcluster whose grace after the lease is over: its nodes are taken."""
+    """Describe a vcluster whose grace after the lease is over, so that its nodes are taken."""
     return notice(
         "drained",
         f"{vcluster.name}: its nodes are taken back",
@@ -123,7 +123,7 @@ def deleted(vcluster: Vcluster, actor: str) -> NoticeText:
 
 
 def reclaim(vcluster: Vcluster, nodes: Sequence[str], count: int, deadline: float) -> NoticeText:
-    """Describe a reclaim of `count` nodes by `deadline`; the manager chose `nodes` (names; may be
+    """Describe a reclaim of `count` nodes by `deadline`. The manager chose `nodes` (names; may be
     empty)."""
     chosen = (
         f" Unless other matching nodes are released before, COD takes these: {node_names(nodes)}."
@@ -152,7 +152,7 @@ def reclaim_dropped(vcluster: Vcluster, count: int) -> NoticeText:
 
 
 def reclaimed(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
-    """Describe nodes that were seized; the vcluster's size is what is left."""
+    """Describe nodes that were seized. The vcluster's size is the number of its remaining nodes."""
     return notice(
         "reclaimed",
         f"{vcluster.name}: {node_count(len(nodes))} taken back",
@@ -171,8 +171,8 @@ def _request(vcluster: Vcluster) -> str:
 def move(
     vcluster: Vcluster, nodes: Sequence[str], target: str, actor: str, deadline: float
 ) -> NoticeText:
-    """Describe nodes that `actor` moves to another vcluster by `deadline`; `target`: '' where it
-    belongs to others."""
+    """Describe nodes that `actor` moves to another vcluster by `deadline`. `target` is its name, ''
+    if it belongs to another group."""
     return notice(
         "move",
         f"{vcluster.name}: {node_count(len(nodes))} to move by {moment(deadline)}",
@@ -186,8 +186,8 @@ def move(
 
 
 def moved(vcluster: Vcluster, nodes: Sequence[str]) -> NoticeText:
-    """Describe nodes that were taken at the deadline of a move; the vcluster's size is what is
-    left."""
+    """Describe nodes that were taken at the deadline of a move. The vcluster's size is the number
+    of its remaining nodes."""
     return notice(
         "moved",
         f"{vcluster.name}: {node_count(len(nodes))} moved",
@@ -209,7 +209,7 @@ def node_lost(vcluster: Vcluster, node: str, reason: str) -> NoticeText:
 
 
 def reinstalled(vcluster: Vcluster) -> NoticeText:
-    """Describe that all nodes that were to be installed anew have been."""
+    """Describe that all nodes that were to be reinstalled are reinstalled."""
     return notice(
         "reinstalled",
         f"{vcluster.name}: nodes are reinstalled",
@@ -219,8 +219,8 @@ def reinstalled(vcluster: Vcluster) -> NoticeText:
 
 
 def reinstall_stopped(vcluster: Vcluster, node: str, reason: str, waiting: int) -> NoticeText:
-    """Describe that `node` was lost while it was reinstalled, and that the `waiting` ones are not
-    touched."""
+    """Describe that `node` was lost while it was reinstalled, and that the `waiting` nodes stay as
+    they are."""
     return notice(
         "reinstall-halt",
         f"{vcluster.name}: reinstalling stopped at node {node}",
@@ -231,8 +231,8 @@ def reinstall_stopped(vcluster: Vcluster, node: str, reason: str, waiting: int) 
 
 
 def vcm_certificate(vcluster: Vcluster, ends_at: float, now: float, *, inside: bool) -> NoticeText:
-    """Describe a VCM's certificate that ends, or has ended, at `ends_at`. `inside`: the VCM runs on
-    one of its nodes."""
+    """Describe a VCM's certificate that expires, or has expired, at `ends_at`. `inside`: the VCM
+    runs on one of the vcluster's nodes."""
     ended = now >= ends_at
     how = "Enroll the VCM again" + (", and have its node installed again" if inside else "")
     subject = "has ended" if ended else f"ends in {span(ends_at - now)}"

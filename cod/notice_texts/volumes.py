@@ -1,4 +1,4 @@
-"""Volumes, and the file servers that carry out their changes."""
+"""Notices about volumes, and about the file servers that carry out their changes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from cod.notice_texts.words import NoticeText, moment, notice, sentence
 
 
 def volume_deleted(name: str, purge_at: float, cause: str) -> NoticeText:
-    """Describe a volume that was deleted: its data is kept until `purge_at`. `cause`: a sentence
-    without its stop."""
+    """Describe a volume that was deleted; its data is kept until `purge_at`. `cause`: a sentence
+    without its full stop."""
     return notice(
         "volume-deleted",
         f"volume {name} is deleted: restore it before {moment(purge_at)}",
@@ -20,7 +20,7 @@ def volume_deleted(name: str, purge_at: float, cause: str) -> NoticeText:
 
 
 def volume_erased(name: str) -> NoticeText:
-    """Describe a deleted volume whose time to be restored is over."""
+    """Describe a deleted volume that can no longer be restored."""
     return notice(
         "volume-erased",
         f"volume {name} is erased",
@@ -41,7 +41,7 @@ def volume_trouble(name: str, fileserver: str, error: str) -> NoticeText:
 
 
 def volume_trouble_over(name: str, fileserver: str) -> NoticeText:
-    """Describe that a file server has carried out what it did not for a while."""
+    """Describe that a file server has carried out a change that it did not carry out before."""
     return notice(
         "volume-recovered",
         f"volume {name}: file server {fileserver} has carried out the change",

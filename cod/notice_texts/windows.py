@@ -1,4 +1,4 @@
-"""Maintenance windows that are in the way of a vcluster."""
+"""Notices about maintenance windows that affect a vcluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cod.notice_texts.words import NoticeText, cluster_page, moment, node_count,
 
 
 def maintenance(vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow) -> NoticeText:
-    """Describe maintenance of nodes that vcluster holds longer than until it begins."""
+    """Describe maintenance of nodes that the vcluster holds beyond its beginning."""
     return notice(
         "maintenance",
         f"{vcluster.name}: {node_count(len(nodes))} in maintenance from {moment(window.begins_at)}",
@@ -36,7 +36,7 @@ def maintenance_began(
 
 
 def maintenance_in_the_way(vcluster: Vcluster, window: MaintenanceWindow) -> NoticeText:
-    """Describe a reservation in advance that finds no place by maintenance."""
+    """Describe a reservation in advance that finds no nodes because of maintenance."""
     return notice(
         "maintenance",
         f"{vcluster.name}: maintenance is in the way of its reservation",
@@ -50,7 +50,7 @@ def maintenance_in_the_way(vcluster: Vcluster, window: MaintenanceWindow) -> Not
 def maintenance_moved(
     vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow
 ) -> NoticeText:
-    """Describe maintenance of nodes of the vcluster that takes place at another time."""
+    """Describe maintenance of the vcluster's nodes that was moved to another time."""
     return notice(
         "maintenance",
         f"{vcluster.name}: maintenance now begins {moment(window.begins_at)}",
@@ -63,7 +63,7 @@ def maintenance_moved(
 def maintenance_cancelled(
     vcluster: Vcluster, nodes: Sequence[str], window: MaintenanceWindow
 ) -> NoticeText:
-    """Describe maintenance of nodes of the vcluster that does not take place."""
+    """Describe maintenance of the vcluster's nodes that was cancelled."""
     return notice(
         "maintenance",
         f"{vcluster.name}: maintenance is cancelled",

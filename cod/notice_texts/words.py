@@ -24,27 +24,28 @@ class NoticeText(TypedDict):
 
 
 def notice(kind: str, subject: str, about: str, link: str = "") -> NoticeText:
-    """Return a notice; its subject is cut to `LONGEST_SUBJECT`."""
+    """Return a notice, with its subject cut to `LONGEST_SUBJECT`."""
     return NoticeText(kind=kind, subject=subject[:LONGEST_SUBJECT], about=about, link=link)
 
 
 def page(*parts: str) -> str:
-    """Return a path of the portal."""
+    """Return the path of a page of the portal."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def fault_page(what: str) -> str:
-    """Return the path of the portal's page of faults, at the fault of that name."""
+    """Return the path of the portal's page of faults, with the fault of that name as its
+    fragment."""
     return f"/faults#{quote(what.replace(' ', '-'), safe='')}"
 
 
 def cluster_page(vcluster: Vcluster, form: str = "") -> str:
-    """Return the path of the vcluster's page in the portal, at that form."""
+    """Return the path of the vcluster's page in the portal, with that form as its fragment."""
     return page("vclusters", vcluster.name) + (f"#{form}" if form else "")
 
 
 def moment(at: float | None) -> str:
-    """Return a time as notices say it, in UTC."""
+    """Return a time in the form of notices, in UTC."""
     return (
         "at a time not set yet"
         if at is None
