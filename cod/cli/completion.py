@@ -1,5 +1,5 @@
-"""`cod completion`, and the names that a shell is offered: of nodes, clusters and other things, as
-the server lists them."""
+"""`cod completion`, and the names that a shell offers: of nodes, clusters and other things, from
+the server's lists."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 class _NameType(click.ParamType[str]):
-    """The name of a thing that the server has."""
+    """The name of a thing in one of the server's lists."""
 
     name = "name"
 
@@ -69,7 +69,7 @@ class _NameType(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Return the names that begin so; none where no server answers at once."""
+        """Return the names that begin with `incomplete`; none if no server answers at once."""
         return _items(ctx, self._place, incomplete)
 
 
@@ -81,14 +81,14 @@ class _ReachedType(click.ParamType[str]):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:
-        """Return clusters; behind a cluster the host names of its nodes."""
+        """Return clusters; after a cluster, the host names of its nodes."""
         words = ctx.params.get("words") or ()
         return _items(ctx, path("vclusters", words[0]) if words else "/vclusters", incomplete)
 
 
 def offer_names(noun: str, command: click.Command) -> None:
-    """Make the arguments and options below a command, which mean things of the server, offer their
-    names."""
+    """Make a command's arguments and options that name things of the server offer their names, and
+    also those of the commands below it."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             offer_names(noun, below)
@@ -112,7 +112,8 @@ def _items(ctx: click.Context, place: str, incomplete: str) -> list[CompletionIt
 
 
 def _names(ctx: click.Context, place: str, incomplete: str) -> list[str]:
-    """Return names, as they were asked for in the last seconds, or as the server has them."""
+    """Return names from the cache if they were fetched in the last seconds, else from the
+    server."""
     with client_of(named_server(ctx.find_root()), PATIENCE) as api:
         asked = json.dumps([api.server, place, incomplete])
         file = cache_folder() / f"names-{hashlib.sha256(asked.encode()).hexdigest()[:32]}"
@@ -131,7 +132,7 @@ def _names(ctx: click.Context, place: str, incomplete: str) -> list[str]:
 
 
 def _forget_old() -> None:
-    """Remove names that nobody is offered again."""
+    """Delete cached names that are too old to be offered."""
     for file in cache_folder().glob("names-*"):
         with suppress(OSError):
             if time.time() - file.stat().st_mtime > FRESH:

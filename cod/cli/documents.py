@@ -124,7 +124,7 @@ def _document(item: Any) -> dict[str, Any]:
 
 
 class _Documents:
-    """The documents of files, and what a server says of them."""
+    """The documents in files, and the server's replies about them."""
 
     def __init__(self, ctx: click.Context, paths: tuple[str, ...], prune: bool) -> None:
         """Read the files."""
@@ -153,7 +153,8 @@ class _Documents:
             raise ApiError(error.status, error.code, error.detail, field, errors) from None
 
     def _place(self, field: str) -> str:
-        """Return FILE:LINE: and the field, of a fault of 'documents.3.priority'."""
+        """Return FILE:LINE and the field of a fault, given its path in the request, such as
+        'documents.3.priority'."""
         first, _, rest = field.partition(".")
         number, _, path = rest.partition(".")
         if first != "documents" or not number.isdigit():
@@ -187,7 +188,7 @@ def _print(found: Any) -> None:
 
 
 def _lines(field: str, before: Any, after: Any) -> Iterator[str]:
-    """Yield the unified lines by which the values of a field differ."""
+    """Yield the lines of a unified diff of a field's values."""
     from cod.cli.site_files import written
 
     was, is_ = (

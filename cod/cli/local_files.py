@@ -1,5 +1,5 @@
-"""Files that commands are given, and files that they keep for a person: logins in
-$XDG_CONFIG_HOME, and what can be asked for again in $XDG_CACHE_HOME."""
+"""Files that commands read, and files that they keep for a person: logins in $XDG_CONFIG_HOME, and
+a cache of the server's answers in $XDG_CACHE_HOME."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ def text_of(file: Path) -> str:
 
 
 def config_folder() -> Path:
-    """Return the folder of what a person decided, which may not be there yet."""
+    """Return the folder of a person's settings, which may not exist yet."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "cod"
 
 
 def cache_folder() -> Path:
-    """Return the folder of what may be lost, which may not be there yet."""
+    """Return the folder of the cache, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cod"
 
 
 def write_private(file: Path, text: str) -> None:
-    """Write a file for its owner alone, whole or not at all. Raises `click.ClickException`."""
+    """Write a file that only its owner can read, completely or not at all. Raises
+    `click.ClickException`."""
     new = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

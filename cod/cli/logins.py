@@ -1,4 +1,4 @@
-"""The server that the command line names; a person's logins by `cod login`, with their tokens."""
+"""The server that the command line names; and a person's login by `cod login`, with its token."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cod.cli.local_files import config_folder, write_private
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """A person's login at a server. `name`: the token's name there, '' where another command made
-    it; `ca_file`, `pin`: as `Client` takes them."""
+    """A person's login at a server. `name`: the token's name there, '' if another command made it;
+    `ca_file`, `pin`: as in `Client`."""
 
     server: str
     token: str
@@ -25,13 +25,13 @@ class Login:
 
 
 def login_file() -> Path:
-    """Return the file with the login."""
+    """Return the path of the file with the login."""
     return config_folder() / "login.json"
 
 
 def kept_login() -> Login | None:
-    """Return the login that is kept; None: none is. Raises `click.ClickException` for a file that
-    others may read, or that nobody can."""
+    """Return the stored login; None if there is none. Raises `click.ClickException` for a file that
+    others may read, or that cannot be read."""
     file = login_file()
     try:
         if file.stat().st_mode & 0o077:
@@ -44,7 +44,7 @@ def kept_login() -> Login | None:
 
 
 def keep_login(login: Login) -> None:
-    """Keep a login in place of another one. Raises `click.ClickException`."""
+    """Store a login in place of an earlier one. Raises `click.ClickException`."""
     write_private(login_file(), json.dumps(asdict(login)))
 
 
@@ -54,7 +54,7 @@ def forget_login() -> None:
 
 
 def named_server(ctx: click.Context) -> dict[str, str | None]:
-    """Return what the root's options and variables say of the server."""
+    """Return the server, token and certificates in the root's options and variables."""
     given: dict[str, str | None] = {
         name: ctx.params.get(name) for name in ("site", "server", "token", "ca_file", "pin")
     }

@@ -173,8 +173,8 @@ def test(ctx: click.Context, group: str) -> None:
 
 
 def tried(server: Client, value: Any, seconds: float = TEST_TIME) -> Any:
-    """Return the notice, once each of its deliveries has arrived or failed for the first time, or
-    after `seconds`."""
+    """Return the notice once each of its deliveries has arrived or failed for the first time, but
+    after `seconds` at the latest."""
     end = time.monotonic() + seconds
     while (
         any(d["state"] == "waiting" and not d["error"] for d in value["deliveries"])

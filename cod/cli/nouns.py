@@ -1,4 +1,5 @@
-"""Commands that nouns share: the list of all, one of them shown, changed or deleted by its name."""
+"""Commands that nouns share: list all things of a noun, and show, change or delete one by its
+name."""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ by_number = click.argument("number", type=click.IntRange(1))
 
 @dataclass(frozen=True, slots=True)
 class Noun:
-    """A noun of the API, whose commands each ask one thing. All have what help says of them, and
-    an example.
+    """A noun of the API, whose commands each send one request. The caller gives each command its
+    help text and examples.
 
-    commands  what they are added to
+    commands  the group that the commands are added to
     kind      the first part of its paths: "groups"
-    table     makes the table of several
-    in_full   shows one; None: as a table with one row
-    named     the argument that names one
-    place     makes the path of one
+    table     returns the table of several things
+    in_full   returns the view of one thing; None: a table with one row
+    named     the arguments that name one thing
+    place     returns the path of one thing
     """
 
     commands: click.Group
@@ -39,7 +40,7 @@ class Noun:
     place: Callable[..., str] = path
 
     def list(self, about: str, *examples: str) -> None:
-        """Add the command that lists all."""
+        """Add the command that lists all things."""
 
         @with_table
         def list_(ctx: click.Context) -> None:
@@ -48,7 +49,7 @@ class Noun:
         self._add("list", list_, about, *examples)
 
     def show(self, about: str, *examples: str) -> None:
-        """Add the command that shows one."""
+        """Add the command that shows one thing."""
 
         def show(ctx: click.Context, **named: Any) -> None:
             shown(client(ctx).get(self.place(self.kind, *named.values())), self.one)
@@ -57,7 +58,8 @@ class Noun:
         self._add("show", self.named(options(show)), about, *examples)
 
     def set(self, record: type, about: str, *examples: str) -> None:
-        """Add the command that changes fields of one, which are described at the record."""
+        """Add the command that changes fields of one thing, by the descriptions of the record's
+        fields."""
 
         @with_dry_run
         def set_(ctx: click.Context, /, name: str, **asked: Any) -> None:
@@ -69,7 +71,7 @@ class Noun:
         self._add("set", self.named(set_options(record)(set_)), about, *examples)
 
     def delete(self, about: str, *examples: str) -> None:
-        """Add the command that deletes one."""
+        """Add the command that deletes one thing."""
 
         @with_dry_run
         def delete(ctx: click.Context, name: str) -> None:
@@ -79,7 +81,7 @@ class Noun:
         self._add("delete", self.named(delete), about, *examples)
 
     def one(self, value: Any) -> Any:
-        """Return one for people."""
+        """Return the view of one thing for people."""
         return self.table([value]) if self.in_full is None else self.in_full(value)
 
     def _add(self, name: str, run: Callable[..., None], about: str, *examples: str) -> None:

@@ -1,5 +1,5 @@
-"""Output of commands: `-o`, `--columns`, `--sort` and `--no-headers`, for tables and for the API's
-values alike."""
+"""Output of commands. `-o`, `--columns`, `--sort` and `--no-headers` apply to tables and to the
+API's values alike."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ NARROW, WIDE, EVERYTHING = range(3)
 
 
 class Cell(str):
-    """Words for people, with the exact value behind them, by which rows are sorted and which CSV
-    has, and with the style in which terminals show them."""
+    """Words for people, with an exact value and a style. Rows are sorted by the exact value, and
+    CSV has it. Terminals show the words in the style."""
 
     exact: object
     style: str
 
     def __new__(cls, words: str, exact: object, style: str = "") -> Cell:
-        """Make a cell of `words`; `exact`: the value behind them, a moment as a `datetime`."""
+        """Make a cell of `words`. `exact` is the value for sorting and CSV; for a time it is a
+        `datetime`."""
         made = super().__new__(cls, words)
         made.exact, made.style = exact, style
         return made
@@ -43,7 +44,7 @@ def exact_of(cell: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Options of the output. `columns`, `sort`: as they were written."""
+    """Options of the output. `columns` and `sort` are as they were written."""
 
     format: str = "table"
     columns: str = ""
@@ -52,18 +53,18 @@ class Output:
 
     @property
     def for_programs(self) -> bool:
-        """Return whether the API's values are printed, and no table."""
+        """Return whether to print the API's values, and no table."""
         return self.format in FOR_PROGRAMS
 
     @property
     def shaped(self) -> bool:
-        """Return whether the output has to be one table."""
+        """Return whether the options require that the output is one table."""
         return bool(self.format == "csv" or self.columns or self.sort or not self.headers)
 
     def text(self, value: Any, *, line: bool = False) -> str:
-        """Return a value of the API's as it is printed, where no table is: as JSON, else in the
-        format that was asked for; `line`: one of several, each of which is a line or a YAML
-        document. Raises `click.UsageError`."""
+        """Return a value of the API as text for programs: in the requested format, or as JSON. With
+        `line`, the value is one of several, and the text is a line or a YAML document. Raises
+        `click.UsageError`."""
         value = self._sorted(value)
         if self.format == "name":
             return "\n".join(_names(value))
@@ -92,8 +93,8 @@ def output() -> Output:
 
 
 def choose(ctx: click.Context, chosen: Output, as_json: bool) -> None:
-    """Keep for a command what is asked of its output; `as_json`: it also has `--json`. Raises
-    `click.UsageError` for what contradicts itself."""
+    """Store the output options of a command; `as_json`: it also has `--json`. Raises
+    `click.UsageError` for options that contradict each other."""
     if as_json and chosen.format not in ("table", "json"):
         raise click.UsageError(f"--json goes not with -o {chosen.format}.")
     if as_json:
@@ -104,7 +105,8 @@ def choose(ctx: click.Context, chosen: Output, as_json: bool) -> None:
 
 
 def _names(value: Any) -> Iterator[str]:
-    """Yield the names by which other commands take values."""
+    """Yield the names of values, as other commands take them. Raises `click.UsageError` for values
+    without names."""
     if isinstance(value, Mapping) and isinstance(value.get("items"), list):
         value = value["items"]
     for each in value if isinstance(value, list) else [value]:
@@ -123,10 +125,10 @@ def _names(value: Any) -> Iterator[str]:
 class Column:
     """A column of a table.
 
-    title  as it is shown
-    make   makes the cell of a row
-    exact  makes the exact value; None: the cell's
-    name   of the field, where the column is one
+    title  the heading
+    make   returns the cell of a row
+    exact  returns the exact value of a row; None: the cell's
+    name   the field's name, if the column is a field
     level  NARROW, WIDE or EVERYTHING
     """
 
@@ -142,9 +144,9 @@ class Column:
 
 
 class Table:
-    """A table that has yet to be printed: rich shows it to people, `csv` writes it for
-    spreadsheets, both as `Output` says. `caption` stands below it; `capitals`: so are its titles
-    shown to people."""
+    """A table to print: rich shows it to people, and `csv` writes it for spreadsheets, both by the
+    options in `Output`. `caption` is printed below the table; with `capitals` people see its titles
+    in capitals."""
 
     def __init__(
         self, columns: Sequence[Column], rows: Iterable[Any], *, capitals: bool = False
@@ -154,7 +156,7 @@ class Table:
 
     @property
     def is_list(self) -> bool:
-        """Return whether it has titles, and is not the facts of one thing."""
+        """Return whether the table has titles, and is not a list of facts about one thing."""
         return any(column.title for column in self.columns)
 
     def __rich__(self) -> Any:
@@ -190,14 +192,15 @@ class Table:
         return text.getvalue()
 
     def _chosen(self, asked: Output, level: int) -> list[Column]:
-        """Return the columns that are named, in that order, or those of the level."""
+        """Return the columns that `--columns` names, in that order, or those of the level."""
         names = [name for name in asked.columns.split(",") if name.strip()]
         if not names:
             return [column for column in self.columns if column.level <= level]
         return [_known(name, self._by_name()) for name in names]
 
     def _by_name(self) -> dict[str, Column]:
-        """Return the columns by each name that people write: their fields' and their titles'."""
+        """Return the columns by each name that people may write: by their fields' names and by
+        their titles."""
         titles = {_plain_name(column.title): column for column in self.columns}
         return {column.name: column for column in self.columns if column.name} | titles
 
@@ -209,7 +212,7 @@ class Table:
 
 
 def _order(sort: str) -> tuple[str, bool]:
-    """Return the name of what is sorted by, and whether the largest comes first."""
+    """Return the name of the column to sort by, and whether the largest value comes first."""
     return sort.removeprefix("-"), sort.startswith("-")
 
 
@@ -228,8 +231,8 @@ def _known(name: str, known: Mapping[str, Any]) -> Any:
 
 
 def in_order(rows: list[Any], value: Callable[[Any], object], down: bool) -> list[Any]:
-    """Return rows by their values, which may be numbers, moments or texts; those without one come
-    last."""
+    """Return the rows sorted by their values, which may be numbers, times or texts. Rows without a
+    value come last."""
     from cod.model.names import natural_key  # slow to load
 
     def key(row: Any) -> tuple[int, float, Any]:
@@ -246,7 +249,8 @@ def in_order(rows: list[Any], value: Callable[[Any], object], down: bool) -> lis
 
 
 def _harmless(value: object) -> object:
-    """Return a cell that a spreadsheet takes for no formula and a terminal for no command."""
+    """Return a value that a spreadsheet does not take for a formula, nor a terminal for a
+    command."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="seconds")
     if value is None or isinstance(value, int | float):
@@ -256,8 +260,8 @@ def _harmless(value: object) -> object:
 
 
 def one_table(made: Any) -> Table:
-    """Return the table that a command prints. Raises `click.UsageError` where it prints none, or
-    more than one."""
+    """Return the table among the output of a command. Raises `click.UsageError` if the command
+    prints no list, or more than one table."""
     found = list(_tables(made))
     if len(found) != 1 or not found[0].is_list:
         raise click.UsageError(

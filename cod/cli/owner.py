@@ -1,5 +1,5 @@
-"""The group that a new thing belongs to: `--group`; else the site's where an administrator asks,
-and for everybody else the one group that they work in."""
+"""The group that a new thing belongs to. That is the group of `--group`, or else the site for an
+administrator, and for everybody else the only group that they work in."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ group_option = click.option(
 
 
 def owner(api: Client, group: str | None, site: str = "") -> str:
-    """Return the group's name; `site` stands for the site. Raises UsageError where somebody works
-    in several groups."""
+    """Return the group's name; `site` means the site. Raises UsageError if the person works in
+    several groups."""
     if group is not None:
         return group
     me = api.get("/me")

@@ -1,4 +1,4 @@
-"""Columns, lines and options of a noun, made of what is written at its record's fields
+"""Columns, facts and options of a noun, made from the descriptions of its record's fields
 (`model.described`)."""
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from cod.model.described import FieldKind, FieldLevel, RecordField, described
 from cod.quantity import exact_span
 
 Columns = tuple[str | tuple[str, Callable[[Any], object]], ...]
-"""Columns that come first, in this order: a field's name, with a function if its words are made by
-hand of the whole value; or the title of a column that is no field."""
+"""Columns that come first, in this order: the name of a field, or the title of a column that is no
+field. A function with the name returns the column's words from the whole value."""
 
 
 def word(field: RecordField, value: Any) -> object:
-    """Return a field's value in words; None where there is none."""
+    """Return a field's value in words; None for no value."""
     if value is None:
         return None
     match field.about.kind:
@@ -54,8 +54,8 @@ def word(field: RecordField, value: Any) -> object:
 
 
 def fields_table(record: type, values: Iterable[Any], columns: Columns = ()) -> Table:
-    """Return a table of values as the API has them: `columns`, and one for each other field that
-    lists show; the others are for wide tables and for CSV."""
+    """Return a table of the API's values. It has `columns`, and a column for each other field that
+    lists show; further fields appear in wide tables and in CSV."""
     made = list(_columns(record, columns, _word_in, tuple(FieldLevel)))
     return Table(made, values, capitals=True)
 
@@ -66,8 +66,8 @@ def facts(
     columns: Columns = (),
     levels: Container[FieldLevel] = tuple(FieldLevel),
 ) -> list[tuple[str, object]]:
-    """Return lines for a value that the API has told: `columns`, and one for each other field of
-    these levels; for null what it means."""
+    """Return (label, words) for `columns`, and for each other field of these levels, of a value of
+    the API. A null value has the words for null."""
     return [
         (each.title, each.make(value)) for each in _columns(record, columns, _word_or_null, levels)
     ]
@@ -82,7 +82,7 @@ def _columns(
     make_word: Callable[[RecordField, Any], object],
     levels: Container[FieldLevel],
 ) -> Iterator[Column]:
-    """Yield `columns`, and one for each other field of these levels."""
+    """Yield `columns`, and a column for each other field of these levels."""
     fields = {each.name: each for each in described(record)}
 
     def of(field: RecordField, level: int, by_hand: Callable[[Any], object] | None) -> Column:
@@ -102,7 +102,7 @@ def _columns(
 
 
 def _word_in(field: RecordField, value: Any) -> object:
-    """Return the words of a field in a value, which may have it in a part of its own."""
+    """Return the words of a field of a value. The field may be in a part of the value."""
     return word(field, _value_in(field, value))
 
 
@@ -112,8 +112,8 @@ def _value_in(field: RecordField, value: Any) -> Any:
 
 
 def _word_or_null(field: RecordField, value: Any) -> object:
-    """Return the words of a field, or what null means; null of one that is closed may mean that
-    who asks is not told."""
+    """Return the words of a field, or the meaning of null. The null of a closed field has no words,
+    because it may mean that the field is hidden from the caller."""
     word = _word_in(field, value)
     means = None if field.about.closed else field.about.none or None
     return means if word is None else word
@@ -122,12 +122,13 @@ def _word_or_null(field: RecordField, value: Any) -> object:
 # ---------------------------------------------------------------- lists
 
 Show = Callable[..., None]
-"""Prints the list that a function asks for, with these columns first: `show(ask, COLUMNS)`."""
+"""Prints the list that a function fetches, with these columns first: `show(ask, COLUMNS)`."""
 
 
 def lists(record: type, *, watch: bool = False) -> Callable[[Callable[..., None]], Any]:
-    """Make a command that lists a record: it is given the context and a `Show`, which heeds the
-    options of `with_table` and, with `watch`, `--watch`, which are added."""
+    """Make a command that lists a record. The command is called with the context and with a `Show`,
+    which obeys the options of `with_table` and, with `watch`, `--watch`. These options are added.
+    """
 
     def make(command: Callable[..., None]) -> Any:
         @wraps(command)
@@ -154,21 +155,22 @@ def _exact_in(field: RecordField, value: Any) -> object:
 
 
 class OrNone(click.ParamType[Any]):
-    """A value of another type, or 'none', or another word for null."""
+    """A value of another type, or 'none' (or another word for null)."""
 
     def __init__(self, other: click.ParamType[Any], null: str = "none") -> None:
         self.name, self._other, self._null = other.name, other, null
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """'none' as such."""
+        """Return 'none' unchanged, and any other text as the other type."""
         return value if value == self._null else self._other.convert(value, param, ctx)
 
 
 def set_options(
     record: type, *, new: bool = False, without: Container[str] = ()
 ) -> Callable[[Option], Option]:
-    """Add an option for each field that can be set, those `without` excepted. For a `new` thing one
-    that is left out has the API's default; else 'none' takes a value away."""
+    """Add an option for each field that people may set, but for those in `without`. For a `new`
+    thing, the API's default applies to an option that is left out. For an existing thing, 'none'
+    sets a field to null."""
 
     def add(command: Option) -> Option:
         for field in reversed(described(record)):
@@ -180,7 +182,7 @@ def set_options(
 
 
 def body_of(record: type, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of a request that sets what the options of `set_options` have asked."""
+    """Return the body of a request from the options that `set_options` has added."""
     nulls = {each.name: each.about.null for each in described(record) if each.clears}
     return {
         "name" if name == "new_name" else name: None if value == nulls.get(name) else value
@@ -190,7 +192,7 @@ def body_of(record: type, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options_named(record: type, *more: str) -> str:
-    """Return the options that set something, and more, as a sentence lists them."""
+    """Return the options that set something, and `more`, as a list in a sentence."""
     options = [_option(each.name) for each in described(record) if each.about.set_by is not None]
     *others, last = *options, *more
     return f"{', '.join(others)} or {last}" if others else last

@@ -116,7 +116,7 @@ TOKENLESS = (
 
 
 class RefusedByServer(click.ClickException):
-    """The server says no: one line, exit code 1."""
+    """The server refuses: one line, exit code 1."""
 
     def __init__(self, message: str, error: ApiError) -> None:
         super().__init__(message)
@@ -155,8 +155,8 @@ class Root(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the words name. A noun's plural names the noun, and `ls` its
-        list; a verb alone is told its nouns."""
+        """Return the command that the words name. A noun's plural means the noun, and `ls` its
+        list. For a verb without a noun the error lists the nouns that have it."""
         word = self._singular(ctx, args[0])
         if word not in COMMANDS and (nouns := self._nouns_with(ctx, word)):
             meant = first_few([f"`cod {noun} {word}`" for noun in nouns], 3, " or ")
@@ -179,7 +179,7 @@ class Root(click.Group):
         ]
 
     def _singular(self, ctx: click.Context, word: str) -> str:
-        """Return the noun whose plural the word is; another word as it is."""
+        """Return the noun whose plural the word is; any other word unchanged."""
         for name in (word.removesuffix("s"), word.removesuffix("es")):
             if word not in COMMANDS and name in COMMANDS:
                 command = self.get_command(ctx, name)
@@ -188,7 +188,7 @@ class Root(click.Group):
         return word
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands from the table, without loading anything."""
+        """List the commands from the table, without importing their modules."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in COMMANDS.items()])
 
@@ -200,8 +200,8 @@ class Root(click.Group):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line. With --json or -o json a refusal is JSON, too, on standard error,
-        with the same exit code."""
+        """Run the command line. With --json or -o json a refusal is printed as JSON, too, on
+        standard error, with the same exit code."""
         words = sys.argv[1:] if args is None else args
         if not standalone_mode or not _wants_json(words):
             return super().main(args, prog_name, complete_var, standalone_mode, **extra)
@@ -229,8 +229,8 @@ class Root(click.Group):
 
 
 def _keep_examples(command: click.Command) -> None:
-    """Let help show the examples of a command and of those below it line by line, as they are
-    written."""
+    """Make help show the examples of a command, and of the commands below it, line by line as they
+    are written."""
     mark = "\b\n"  # before lines that click is not to fill up
     command.help = cleandoc(command.help or "").replace("\n\nExample:", f"\n\n{mark}Example:")
     for below in command.commands.values() if isinstance(command, click.Group) else ():
@@ -238,15 +238,15 @@ def _keep_examples(command: click.Command) -> None:
 
 
 def _wants_json(words: Sequence[str]) -> bool:
-    """Return whether a refusal is to be JSON; words behind -- are another program's."""
+    """Return whether to print a refusal as JSON. Words after -- belong to another program."""
     own = list(words[: words.index("--")] if "--" in words else words)
     formats = {("-o", "json"), ("--output", "json")}
     return bool({"--json", "-ojson", "--output=json"} & {*own} or formats & {*pairwise(own)})
 
 
 def _problem(error: click.ClickException) -> dict[str, Any]:
-    """Return a refusal as JSON values: those of the API's problem document, or what the command
-    line itself says."""
+    """Return a refusal as JSON values: those of the API's problem document, or the command line's
+    own error."""
     problem: dict[str, Any] = {"exit_code": error.exit_code, "detail": error.format_message()}
     if isinstance(error, RefusedByServer):
         found = error.error

@@ -1,5 +1,5 @@
-"""Parts that all nouns share: the client, `--json`, `-o`, tables, live views, times and sizes for
-people."""
+"""Parts that all nouns share: the client, `--json`, `-o`, tables, live views, and formats of times
+and sizes."""
 
 from __future__ import annotations
 
@@ -84,14 +84,15 @@ _SHAPING = (
 
 
 def with_json(command: Callable[Concatenate[click.Context, P], R]) -> Callable[P, R]:
-    """Give a command its context as its first argument, and the options `--json` and `-o`."""
+    """Add the options `--json` and `-o` to a command, and call it with its context as the first
+    argument."""
     made: Callable[P, R] = _with_output(command, _format_option("table", *FOR_PROGRAMS))
     return made
 
 
 def with_table(command: Callable[Concatenate[click.Context, P], R]) -> Callable[P, R]:
-    """Give a command that prints one table what `with_json` gives, and the options that shape
-    tables: `-o wide`, `-o csv`, `--columns`, `--sort` and `--no-headers`."""
+    """Do as `with_json` for a command that prints one table, and add the options that shape tables:
+    `-o wide`, `-o csv`, `--columns`, `--sort` and `--no-headers`."""
     made: Callable[P, R] = _with_output(command, _format_option(*FORMATS), *_SHAPING)
     return made
 
@@ -104,7 +105,7 @@ _LENGTHS = {
 
 
 def with_dry_run(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command that makes one change what `with_json` gives, and the option `--dry-run`."""
+    """Do as `with_json` for a command that makes one change, and add the option `--dry-run`."""
 
     @with_json
     @click.option(
@@ -127,7 +128,7 @@ def with_dry_run(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _would_change(reply: Any) -> Table | str:
-    """Return what a change would do, for people."""
+    """Return a table of the effect of a change, for people."""
     before, after = reply["before"] or {}, reply["after"] or {}
     rows = [
         (name, value_text(name, before.get(name)), value_text(name, after.get(name)))
@@ -148,8 +149,8 @@ def _would_change(reply: Any) -> Table | str:
 
 
 def value_text(name: str, value: Any, longest: int = 300) -> str | None:
-    """Return one of the values of a change, for people, by its name; None where there is none. Of
-    a longer text, `longest` characters are shown."""
+    """Return a value of a change as text for people; None for no value. The name tells what kind of
+    value it is. At most `longest` characters of a text are shown."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -168,7 +169,7 @@ def value_text(name: str, value: Any, longest: int = 300) -> str | None:
 
 
 def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) -> Any:
-    """Return a command that has the options, which say how `print_json` and `print_rich` print."""
+    """Return a command with these options, which decide how `print_json` and `print_rich` print."""
 
     @click.pass_context
     @wraps(command)
@@ -194,7 +195,7 @@ def _with_output(command: Callable[..., Any], *options: Callable[[Any], Any]) ->
 
 
 def newest_option(default: int, most: int = 100_000) -> Callable[[Option], Option]:
-    """Return the option for how many of the newest entries are asked for."""
+    """Return the option for the number of newest entries to show."""
     return click.option(
         "--limit",
         type=click.IntRange(1, most),
@@ -205,20 +206,20 @@ def newest_option(default: int, most: int = 100_000) -> Callable[[Option], Optio
 
 
 def interactive() -> bool:
-    """Return whether somebody at a terminal can be asked."""
+    """Return whether a person at a terminal can be asked."""
     return sys.stdin.isatty()
 
 
 def confirm(question: Callable[[], str], yes: bool) -> None:
-    """Ask at a terminal whether to go on, unless `yes` or the question is ''; scripts are not
-    asked. Raises `click.Abort`."""
+    """Ask at a terminal whether to go on, unless `yes` is true or the question is ''. Scripts are
+    not asked. Raises `click.Abort`."""
     if not yes and interactive() and (text := question()):
         click.confirm(text, abort=True, err=True)
 
 
 def insist(question: str, yes: bool) -> None:
-    """Ask whether to go on, unless `yes`; scripts are asked, too. Raises `click.Abort`, and
-    `click.ClickException` where nobody at a terminal has said no."""
+    """Ask whether to go on, unless `yes` is true, in scripts, too. Raises `click.Abort` if the
+    answer is no, and `click.ClickException` if there is no answer and no terminal."""
     try:
         if not yes:
             click.confirm(question, abort=True, err=True)
@@ -235,7 +236,7 @@ if_missing_option = click.option(
 
 
 def there_is(api: Client, place: str) -> Any:
-    """GET `place`; None where nothing is there. Raises `ApiError`."""
+    """Return the reply to a GET of `place`; None if it is not found. Raises `ApiError`."""
     try:
         return api.get(place)
     except ApiError as error:
@@ -252,8 +253,8 @@ def created(
     if_missing: bool,
     key: str | None = None,
 ) -> Any:
-    """POST `body` to the collection `kind`, and return what was made; with `if_missing`, what is
-    there under `name` where that name is taken. Raises `ApiError`."""
+    """POST `body` to the collection `kind`, and return the new thing. If the name is taken and
+    `if_missing` is true, return the existing thing called `name`. Raises `ApiError`."""
     try:
         return api.post(f"/{kind}", body, key)
     except ApiError as error:
@@ -261,7 +262,7 @@ def created(
             raise
         try:
             existing = api.get(path(kind, name))
-        except ApiError:  # taken by what this user may not see; or another conflict
+        except ApiError:  # the user may not see the thing; or it is another conflict
             raise error from None
         if existing.get("group", "") != body.get("group", existing.get("group", "")):
             raise
@@ -269,8 +270,8 @@ def created(
 
 
 def client(ctx: click.Context) -> Client:
-    """Return a client of the server that the command line names, else of that where the person is
-    logged in. The token of a login goes to its server alone."""
+    """Return a client of the server that the command line names, or else of the server at which the
+    person is logged in. A login's token is sent to its server only."""
     made = client_of(ctx.find_root().obj)
     ctx.call_on_close(made.close)
     return made
@@ -296,8 +297,8 @@ SHORTEST_PASSWORD = 12  # characters, as the server has it
 
 
 def ask_password(*, new: bool = False) -> str:
-    """Return a password that is asked for at a terminal, else the first line of what is piped
-    in."""
+    """Return a password that is asked for at a terminal; without a terminal, the first line of
+    standard input."""
     if sys.stdin.isatty():
         text = f"New password, at least {SHORTEST_PASSWORD} characters" if new else "Password"
         return str(click.prompt(text, hide_input=True, confirmation_prompt=new))
@@ -305,9 +306,8 @@ def ask_password(*, new: bool = False) -> str:
 
 
 def password_option(*, new: bool = False) -> Callable[[Option], Option]:
-    """`--password`: where it is left out it is asked for at a terminal; else it is the first line
-    of what is piped in.
-    """
+    """Add `--password`. If it is left out, it is asked for at a terminal; without a terminal it is
+    the first line of standard input."""
 
     def ask(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
         return ask_password(new=new) if value is None else value
@@ -334,8 +334,8 @@ def console() -> Any:
 
 
 def print_rich(made: Any) -> None:
-    """Print what rich shows, or a table as CSV. In a pipe nothing is wrapped, nor filled up with
-    spaces. Raises `click.UsageError` where the output is shaped as a table and is none."""
+    """Print an object of rich's, or a table as CSV. In a pipe nothing is wrapped or padded with
+    spaces. Raises `click.UsageError` if the options need a table and the object has none."""
     if output().shaped:
         made = one_table(made)
     if output().format == "csv":
@@ -347,7 +347,7 @@ def print_rich(made: Any) -> None:
 
 
 def _plain(made: Any) -> str:
-    """Return rich's output as lines without spaces at their ends."""
+    """Return rich's output as lines without trailing spaces."""
     out = console()
     with out.capture() as text:
         out.print(made)
@@ -360,8 +360,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
 
 
 def table_of(values: Iterable[Any], *columns: tuple[str, str | Callable[[Any], object]]) -> Table:
-    """Return a table with a row for each value. A column has its title, and the key of its cells
-    or what makes them of a value."""
+    """Return a table with a row for each value. A column is its title, and either the key of its
+    cells or a function that returns the cell of a value."""
     return Table(
         [
             Column(title, itemgetter(cell), name=cell)
@@ -379,7 +379,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def live(make: Callable[[], Any], period: float = 1.0) -> None:
-    """Show the result of `make`, renewed each `period` seconds, until Ctrl-C. In a pipe, print the
+    """Show the result of `make`, renewed every `period` seconds, until Ctrl-C. In a pipe, print the
     result whenever it changes."""
     from rich.live import Live
 
@@ -397,7 +397,7 @@ def for_programs() -> bool:
 
 
 def shown(value: Any, make: Callable[[Any], Any]) -> None:
-    """Print `value` as JSON or as `make` shows it."""
+    """Print `value` as JSON, or as the view that `make` returns."""
     if for_programs():
         print_json(value)
     else:
@@ -405,8 +405,8 @@ def shown(value: Any, make: Callable[[Any], Any]) -> None:
 
 
 def watched(ask: Callable[[], Any], make: Callable[[Any], Any], watch: bool) -> None:
-    """Print what `ask` has, as JSON or as `make` shows it; with `watch` again and again, as JSON a
-    line for each change."""
+    """Print the result of `ask` as JSON, or as the view that `make` returns. With `watch`, repeat
+    that; JSON is then a line for each change."""
     if watch and output().format == "csv":
         raise click.UsageError("-o csv goes not with --watch.")
     if for_programs() and watch:
@@ -420,8 +420,8 @@ def watched(ask: Callable[[], Any], make: Callable[[Any], Any], watch: bool) -> 
 
 
 def stream(ask: Callable[[], Any], period: float = 1.0) -> None:
-    """Print what `ask` has as a line of JSON, or as `-o` says, again whenever it is another one,
-    until Ctrl-C."""
+    """Print the result of `ask` as a line of JSON, or in the format of `-o`, and again whenever it
+    changes, until Ctrl-C."""
     _changes(lambda: output().text(ask(), line=True), period)
 
 
@@ -435,8 +435,8 @@ def _changes(text: Callable[[], str], period: float) -> NoReturn:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Provide a bar on standard error, if somebody looks: call with what is done, bytes done, bytes
-    in all."""
+    """Provide a bar on standard error, if that is a terminal. Call it with the name of the step,
+    the bytes done and all bytes."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -466,7 +466,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def print_result(value: Any, sentence: str) -> None:
-    """Print what became of something: the value as JSON, or a sentence."""
+    """Print the outcome of a command: the value as JSON, or a sentence."""
     if for_programs():
         print_json(value)
     else:
@@ -520,7 +520,7 @@ def styled(word: str, state: str) -> Cell:
 
 
 def machine_states(text: str | None, words: Mapping[str, str] = WORDS) -> str | None:
-    """Return states with commas between as the API has them; people's words may be among them:
+    """Return states with commas between in the API's terms. The text may use people's words:
     'free,starting' -> 'inactive,trampoline,boot'."""
     if text is None:
         return None
@@ -532,13 +532,13 @@ def machine_states(text: str | None, words: Mapping[str, str] = WORDS) -> str | 
 
 
 def moment(at: float) -> str:
-    """Return a local time to the second with its zone, as `MOMENT` reads it again:
+    """Return a time as local time to the second with its zone, in a form that `MOMENT` reads:
     '2026-12-01 08:00:00+01:00'."""
     return datetime.fromtimestamp(at).astimezone().isoformat(" ", "seconds")
 
 
 def when(at: float | None, now: float | None = None) -> Cell:
-    """Return a local time with its zone, and how long ago it was or how soon it comes."""
+    """Return a time as local time with its zone, and how long ago it was or how soon it will be."""
     if at is None:
         return Cell("-", None)
     age = ago(at, now)
@@ -546,7 +546,8 @@ def when(at: float | None, now: float | None = None) -> Cell:
 
 
 def ago(at: float | None, now: float | None = None) -> Cell:
-    """Return how long ago: '12 s', '5 min', '3 h', '2 d'; a time to come begins with 'in'."""
+    """Return how long ago a time was: '12 s', '5 min', '3 h', '2 d'. A time to come begins with
+    'in'."""
     if at is None:
         return Cell("-", None)
     seconds = (time.time() if now is None else now) - at
@@ -563,13 +564,15 @@ def size(count: float | None) -> Cell:
 
 
 class WrittenValue(click.ParamType[R]):
-    """A parameter whose text `read` converts; its ValueError says what the text should be."""
+    """A parameter whose text `read` converts. The ValueError of `read` says what the text should
+    be."""
 
     def __init__(self, name: str, read: Callable[[str], R]) -> None:
         self.name, self._read = name, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> R:
-        """Return what a text means, and a default that is no text as it is."""
+        """Return the value that a text stands for. A default that is not a text is returned
+        unchanged."""
         if not isinstance(value, str):
             default: R = value
             return default
@@ -580,7 +583,7 @@ class WrittenValue(click.ParamType[R]):
 
 
 def _span(text: str, *, zero: bool = False) -> float:
-    """Return seconds; `zero`: no time at all will do, too."""
+    """Return a length of time in seconds; with `zero`, 0 is allowed, too."""
     seconds = quantity.read_span(text)
     if not (0 < seconds < 1e10 or (zero and not seconds)):
         raise ValueError("is no length of time that COD can keep")
@@ -588,7 +591,8 @@ def _span(text: str, *, zero: bool = False) -> float:
 
 
 def _moment(text: str) -> float:
-    """Return seconds since the epoch of a time in this computer's time zone, or in its own."""
+    """Return a time in seconds since the epoch. Without a zone of its own it is in this computer's
+    time zone."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -599,7 +603,8 @@ def _moment(text: str) -> float:
 
 
 def _past(text: str) -> float:
-    """Return seconds since the epoch of a time, or of how long ago it was, such as '7d'."""
+    """Return a time in seconds since the epoch, given the time or how long ago it was, such as
+    '7d'."""
     try:
         return time.time() - quantity.read_span(text)
     except ValueError:
@@ -614,8 +619,8 @@ def _size(text: str) -> int:
 
 
 def _kind(text: str) -> dict[str, Any]:
-    """Return nodes of one kind, as the API has them: `4:worker:gpu.xml` as {"count": 4, "template":
-    "worker", "attributes": CONTENT OF THE FILE}."""
+    """Return nodes of one kind in the API's form: `4:worker:gpu.xml` becomes {"count": 4,
+    "template": "worker", "attributes": CONTENT OF THE FILE}."""
     count, template, file = (*text.split(":", 2), "", "")[:3]
     if not (count.isascii() and count.isdigit() and int(count[:7])):
         raise ValueError("should begin with a number of nodes: 4, 4:TEMPLATE or 4:TEMPLATE:FILE")
@@ -634,7 +639,7 @@ def _prefix(text: str) -> int:
 
 
 def _mount(text: str) -> dict[str, Any]:
-    """Return a volume that a vcluster mounts, as the API has it: `data:/in:ro` as {"volume":
+    """Return a volume that a vcluster mounts in the API's form: `data:/in:ro` becomes {"volume":
     "data", "mount": "/in", "read_only": True}."""
     volume, mount, mode = (*text.split(":", 2), "", "")[:3]
     if not volume or mode not in ("", "ro", "rw"):

@@ -1,9 +1,9 @@
-"""The site's documents as YAML files: read, with the place of each value, and written.
+"""The site's documents as YAML files: reading, with the place of each value, and writing.
 
-Files are read by a subset of YAML 1.2 that JSON has, too: no aliases, no tags, keys are texts, and
-`12:30` and `yes` are texts. A value `{file: PATH}` or `{env: NAME}` stands for the text of a file
-(relative paths: beside the document's) or of a variable of the environment, so that secrets need
-not be in the documents.
+Files are in a subset of YAML 1.2 that JSON has, too: there are no aliases and no tags, keys are
+texts, and `12:30` and `yes` are texts. A value `{file: PATH}` or `{env: NAME}` stands for the text
+of a file (relative paths start at the document's folder) or of an environment variable, so that
+secrets need not be in the documents.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ _NUMBER = re.compile(r"-?[0-9]{0,30}\.[0-9]{1,30}([eE][+-]?[0-9]{1,3})?")
 
 
 class UnreadableDocuments(Exception):
-    """Documents cannot be read: a line for each fault, FILE:LINE: what is wrong."""
+    """Documents that cannot be read, with a line for each fault: FILE:LINE and the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenDocument:
-    """A document. `places`: FILE:LINE by the path of a value, with dots ('': of the document)."""
+    """A document. `places` has FILE:LINE by the path of a value, with dots ('': the document
+    itself)."""
 
     values: dict[str, Any]
     places: Mapping[str, str]
 
     def place(self, path: str) -> str:
-        """Return where the value is, or else what it is in."""
+        """Return the place of the value, or else that of the value that contains it."""
         while path and path not in self.places:
             path = path.rpartition(".")[0]
         return self.places[path]
@@ -56,7 +57,8 @@ class _Fault(Exception):
 
 
 class _Loader(yaml.BaseLoader):
-    """Composes nodes, not deeper than `DEPTH` and without aliases, which make a small file huge."""
+    """Composes nodes to a depth of at most `DEPTH`, and without aliases, by which a small file
+    could become huge."""
 
     depth = 0
 
@@ -74,7 +76,7 @@ class _Loader(yaml.BaseLoader):
 
 
 def read(paths: Iterable[str]) -> list[WrittenDocument]:
-    """Return the documents of files and of folders, whose `*.yaml` and `*.yml` are read, in order
+    """Return the documents in files, and in the `*.yaml` and `*.yml` files of folders, in the order
     of their names; '-' is standard input. Raises `UnreadableDocuments` with all faults."""
     found: list[WrittenDocument] = []
     faults: list[str] = []
@@ -171,7 +173,8 @@ def _scalar(node: yaml.ScalarNode) -> Any:
 
 
 def _referred(path: Path, node: Any, values: dict[str, Any]) -> Any:
-    """Return the text that `{file: PATH}` or `{env: NAME}` stands for; else the values."""
+    """Return the text that `{file: PATH}` or `{env: NAME}` stands for; any other value
+    unchanged."""
     where, what = next(iter(values.items())) if len(values) == 1 else ("", None)
     if where not in ("file", "env") or not isinstance(what, str):
         return values
@@ -189,7 +192,7 @@ def _referred(path: Path, node: Any, values: dict[str, Any]) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as they are."""
+    """Writes texts of several lines as literal blocks."""
 
 
 def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -203,7 +206,8 @@ _Dumper.add_representer(str, _write_text)
 
 
 def written(value: Any) -> str:
-    """Return a value as YAML that `read` takes, without characters that a terminal would obey."""
+    """Return a value as YAML that `read` can read, without characters that a terminal would
+    obey."""
     how: dict[str, Any] = {"Dumper": _Dumper, "sort_keys": False, "default_flow_style": False}
     text: str = yaml.dump(value, allow_unicode=True, width=10_000, **how)
     if not is_printable(text):

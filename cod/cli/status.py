@@ -87,7 +87,7 @@ def _lines(server: str, found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def counted_nodes(states: Mapping[str, int]) -> str:
-    """Return how many nodes there are, and how many in each of people's states: '12: 8 in use, 4
+    """Return the number of nodes, and the numbers by people's words for states: '12: 8 in use, 4
     free'."""
     words = words_of(states)
     text = ", ".join(f"{number} {word}" for word, number in words.items())
@@ -95,7 +95,7 @@ def counted_nodes(states: Mapping[str, int]) -> str:
 
 
 def words_of(states: Mapping[str, int]) -> dict[str, int]:
-    """Return the numbers of nodes by people's word for their states, in the words' order."""
+    """Return the numbers of nodes by people's words for their states, in the order of the words."""
     words: Counter[str] = Counter(dict.fromkeys(WORDS.values(), 0))
     for state, number in states.items():
         words[node_word(state)] += number
@@ -158,8 +158,8 @@ def top(ctx: click.Context, interval: float, once: bool) -> None:
 
 
 class Look:
-    """Looks at a site. The sum of watts is asked for again once in `WATTS_AGE`, because it takes
-    the list of all nodes."""
+    """Fetches the state of the site. The sum of watts is fetched only every `WATTS_AGE` seconds,
+    because it needs the list of all nodes."""
 
     def __init__(self, api: Client) -> None:
         self._api, self._next, self._watts = api, 0.0, (0.0, 0)
@@ -180,7 +180,7 @@ class Look:
 
 
 def drawn(nodes: Iterable[Any]) -> tuple[float, int]:
-    """Return the watts that nodes draw, as last measured, and how many of them are measured."""
+    """Return the sum of the nodes' last measured watts, and the number of measured nodes."""
     measured = [node["power"]["watts"] for node in nodes if node["power"]["watts"] is not None]
     return sum(measured), len(measured)
 

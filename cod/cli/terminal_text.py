@@ -1,5 +1,5 @@
-"""Texts for terminals, which obey control characters: people and machines choose texts that others
-read."""
+"""Texts without the control characters that terminals obey, because people and machines choose
+texts that others read."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 
 
 def json_text(value: object, indent: int | None = None) -> str:
-    """Return a value as JSON in which what a terminal would obey is escaped: `json` itself leaves
-    DEL and the C1 controls as they are."""
+    """Return a value as JSON in which characters that a terminal obeys are escaped. `json` itself
+    leaves DEL and the C1 controls unescaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if is_printable(text):
         return text
@@ -16,11 +16,10 @@ def json_text(value: object, indent: int | None = None) -> str:
 
 
 def is_printable(text: str) -> bool:
-    """Return whether text has no control characters but tabs and ends of lines."""
+    """Return whether a text has no control characters but tabs and line ends."""
     return text.translate({ord("\n"): None, ord("\t"): None}).isprintable()
 
 
 def printable(text: str) -> str:
-    """Return text without control characters, which a terminal would obey: people and machines
-    choose texts, and somebody else reads them."""
+    """Return a text without control characters, which a terminal would obey."""
     return "".join(each if each.isprintable() or each in "\n\t" else " " for each in text)

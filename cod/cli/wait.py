@@ -1,4 +1,5 @@
-"""`--wait`: until a vcluster is as wished, with a bar for each node while its disk is written."""
+"""`--wait`: waits for a vcluster's wished state, with a bar for each node while its disk is
+written."""
 
 from __future__ import annotations
 
@@ -42,13 +43,13 @@ def wait_until(
     *,
     quiet: bool = False,
 ) -> Any:
-    """Ask for the vcluster until it is `done`; its last value. Ends early where what it asked for
-    was rejected or is stopped."""
+    """Fetch the vcluster until it is `done`; return its last value. Ends early if its request was
+    rejected or is stopped."""
     return _watched(api, name, lambda value: value is not None and done(value), timeout, quiet)
 
 
 def wait_until_gone(api: Client, name: str, timeout: float, *, quiet: bool = False) -> None:
-    """Ask for the vcluster until there is none."""
+    """Fetch the vcluster until there is none."""
     _watched(api, name, lambda value: value is None, timeout, quiet)
 
 
@@ -103,13 +104,13 @@ class Silent:
 
 
 class Lines(Silent):
-    """A line for each change of a node's state: for logs and pipes."""
+    """A printer of a line for each change of a node's state, for logs and pipes."""
 
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
 
     def show(self, nodes: list[Any]) -> None:
-        """Print what changed."""
+        """Print the changes."""
         for node in nodes:
             if self._states.get(node["name"]) != node["state"]:
                 self._states[node["name"]] = node["state"]
@@ -141,7 +142,7 @@ class Bars(Silent):
         self._progress.stop()
 
     def show(self, nodes: list[Any]) -> None:
-        """Move the bars."""
+        """Update the bars."""
         for node in nodes:
             name = node["name"]
             if name not in self._bars:
@@ -152,7 +153,7 @@ class Bars(Silent):
 
 
 def far(node: Any) -> float:
-    """Return how far a node is on its way to active, 0 to 1; most of the way is the writing of its
+    """Return a node's progress on its way to active, 0 to 1. Most of the way is the writing of its
     disk."""
     progress = node["progress"]
     start = WAY.get(node["state"], 0.0)

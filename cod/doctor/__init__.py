@@ -1,2 +1,2 @@
-"""`cod doctor`: looks at everything a server stands on, and says what is in the way and what to do
-about it."""
+"""`cod doctor`: examines everything that a server depends on, and reports what is wrong and what to
+do about it."""

@@ -1,7 +1,7 @@
-"""Asking devices of the site: in Twisted's reactor, which runs in a thread of its own from the
-first check that asks.
+"""Questions to devices of the site. They are asked in Twisted's reactor, which runs in a thread of
+its own from the first such check on.
 
-A reactor cannot be started a second time, and several checks ask.
+A reactor cannot be started a second time, and several checks ask questions.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def answers(
     patience: float = PATIENCE,
     step: Callable[[], object] = lambda: None,
 ) -> list[T | Exception]:
-    """Ask all questions, at most `at_once` at a time; return the answer of each, or why there is
-    none. Each question gets the reactor. `step` is called after each answer."""
+    """Ask all questions, at most `at_once` at a time. Return the answer to each question, or the
+    error in its place. A question is called with the reactor. `step` is called after each answer.
+    """
     reactor = _running()
     turns = DeferredSemaphore(at_once)
 

@@ -1,7 +1,7 @@
-"""Files for a site's helpers, in one archive, without secrets.
+"""Files for the people who help a site, in one archive, without secrets.
 
-The site file names the files that hold passwords, and they are not read. What may hold a secret all
-the same (the database's URL, a token in a log) is taken out of every text.
+Files with passwords, which the site file names, are not read. Other secrets (a password in the
+database's URL, a token in a log) are removed from every text.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ QUESTIONS = ("/server", "/servers", "/health", "/faults", "/conflicts", "/nodes?
 def write(
     path: Path, site_file: Path, findings: Sequence[Finding], ask: Callable[[str], Any], now: float
 ) -> list[str]:
-    """Write a .tar.gz that only its owner reads. Return the names of its files.
+    """Write a .tar.gz that only its owner can read. Return the names of the files in it.
 
-    A part that cannot be had has the reason in its file's place. Raises OSError where `path` is
-    there already, or cannot be written.
+    A file that cannot be produced has the reason as its content. Raises OSError if `path` exists
+    already, or cannot be written.
 
-    ask  answers a GET of the API, raising any exception
+    ask  answers a GET of the API, or raises any exception
     now  seconds since the epoch
     """
     parts: dict[str, Callable[[], str]] = {
@@ -79,15 +79,16 @@ def write(
 
 
 def without_secrets(text: str) -> str:
-    """Return a text without passwords of URLs, their queries and fragments, tokens and
-    private keys."""
+    """Return a text without passwords in URLs, their queries and fragments, tokens and private
+    keys."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
 
 
 def about() -> str:
-    """Return what runs here: operating system, Python, and the environment's packages, as JSON."""
+    """Return the operating system, the version of Python, and the environment's packages, as
+    JSON."""
     packages = {each.metadata["Name"]: each.version for each in distributions()}
     return _json(
         {
@@ -102,14 +103,14 @@ def about() -> str:
 
 
 def site_values(site_file: Path) -> str:
-    """Return the site file's values, as JSON: its comments are left out, and what secrets are
-    called has none. Raises OSError and ValueError."""
+    """Return the site file's values as JSON, without comments, and without the values of keys that
+    name secrets. Raises OSError and ValueError."""
     return _json(_hidden(tomllib.loads(site_file.read_text())))
 
 
 def database(site_file: Path) -> str:
-    """Return the database's schema and its rows by table, as JSON. Raises what the database
-    raises."""
+    """Return the database's schema and its numbers of rows by table, as JSON. Raises the database's
+    exceptions."""
     _, settings = load.load(site_file)
     engine = connect(settings.database)
     try:
@@ -131,7 +132,7 @@ def database(site_file: Path) -> str:
 
 
 def log() -> str:
-    """Return the newest end of what COD's services have said to systemd's journal. Raises OSError
+    """Return the newest part of the messages of COD's services in systemd's journal. Raises OSError
     and subprocess.SubprocessError."""
     command = ("journalctl", "--no-pager", "--output=short-iso", "-n", str(_LINES), "--unit=cod*")
     done = subprocess.run(
@@ -159,8 +160,8 @@ def _hidden(value: Any) -> Any:
 
 
 def _path(key: str, value: Any) -> bool:
-    """Return whether a value names a secret's file. A password that was put there by mistake does
-    not."""
+    """Return whether a value is the path of a secret's file. A password that was written there by
+    mistake is not."""
     return key.endswith("_file") and isinstance(value, str) and value.startswith("/")
 
 

@@ -1,4 +1,4 @@
-"""All checks, in the order in which an administrator mends what they find."""
+"""All checks, in the order in which an administrator repairs what they find."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ CHECKS = {
 
 
 def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator[Finding]:
-    """Yield the findings of the checks `only` names, of all where it is empty. Nothing is changed
-    by any of them."""
+    """Yield the findings of the checks in `only`, or of all checks if it is empty. No check changes
+    anything."""
     try:
         site, settings = load.load(site_file)
     except ConfigError as error:

@@ -15,11 +15,10 @@ GOOD, WARNING, BAD, UNSEEN = "good", "warning", "bad", "not seen"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check looked at; `examine` fills in the check's name.
+    """The result of a check for one thing; `examine` fills in the check's name.
 
-    state   GOOD; WARNING: works, with a drawback; BAD: does not work; UNSEEN: could not be looked
-            at
-    remedy  what to do about it, a sentence; '' where nothing has to be done
+    state   GOOD; WARNING: works, with a drawback; BAD: does not work; UNSEEN: could not be checked
+    remedy  a sentence that says what to do; '' if nothing has to be done
     """
 
     check: str = field(default="", kw_only=True)
@@ -32,7 +31,7 @@ class Finding:
 class Context:
     """The arguments of every check.
 
-    interfaces  by name; None where they cannot be listed
+    interfaces  network interfaces by name; None if they cannot be listed
     root        whether the program may see other users' processes and open raw sockets
     """
 

@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 def rows(settings: Settings, read: Callable[[Tx], T]) -> T | None:
-    """Return what `read` returns; None where the database does not tell, or has another schema."""
+    """Return the result of `read` on the database; None if the database does not answer, or has
+    another schema."""
     url = make_url(next(iter(database_urls(settings.database).values())))
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
         return None  # to connect would make it
@@ -38,8 +39,8 @@ def rows(settings: Settings, read: Callable[[Tx], T]) -> T | None:
 
 
 def items(settings: Settings, path: str) -> list[dict[str, Any]] | None:
-    """Return the items of a list of the API, such as "/faults", as the running server has them;
-    None: no server runs."""
+    """Return the items of a list of the API, such as "/faults", from the running server; None if no
+    server runs."""
     try:
         with Client(str(settings.socket), timeout=PATIENCE) as server:
             found: list[dict[str, Any]] = server.get(path)["items"]

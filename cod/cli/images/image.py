@@ -189,14 +189,14 @@ def add(
 
 
 def _server_reads(server: str, file: Path) -> bool:
-    """Return whether the server on this host can read the file by itself: its socket is this
-    user's, or everybody may read the file."""
+    """Return whether the server on this host can read the file itself, because the server's socket
+    is this user's, or everybody may read the file."""
     if server.startswith("http"):
         return False
     try:
         if Path(server).stat().st_uid == os.geteuid():
             return True
-    except OSError:  # no server is there, which asking it will say
+    except OSError:  # there is no server, which the next request will report
         return True
     real = file.resolve()
     return bool(real.stat().st_mode & 0o004) and all(

@@ -118,7 +118,8 @@ def retire(ctx: click.Context, name: str) -> None:
 
 
 def _name(document: str) -> str:
-    """Return the name in the document; '' where the server has to say what is wrong with it."""
+    """Return the name in the document; '' if the document is wrong, which the server will
+    report."""
     try:
         return ElementTree.fromstring(document).get("name", "")
     except ElementTree.ParseError:

@@ -1,4 +1,4 @@
-"""`cod block`: which nodes are near each other."""
+"""`cod block`: groups of nodes that are near each other."""
 
 from __future__ import annotations
 

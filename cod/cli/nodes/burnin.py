@@ -1,4 +1,4 @@
-"""`cod node burnin`: a node's memory, disks and network are tested."""
+"""`cod node burnin`: tests of a node's memory, disks and network."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _state(value: Any) -> str:
 
 
 def measured(result: Any) -> str:
-    """Return the figures of a test that people look at first: '100 % tested, 512 MB/s read'."""
+    """Return a test's most important figures: '100 % tested, 512 MB/s read'."""
     figures = result["figures"]
     return ", ".join(
         f"{figures[name]:.0f}{text}" for name, text in _FIGURES[result["test"]] if name in figures

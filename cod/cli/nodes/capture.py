@@ -1,4 +1,4 @@
-"""`cod node capture`: a node's disk becomes an image and a template."""
+"""`cod node capture`: makes a node's disk an image and a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cod node console`: what a node wrote on its serial console."""
+"""`cod node console`: a node's output on its serial console."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def console(ctx: click.Context, name: str, count: int, follow: bool, typed: str 
 
 
 def first(api: Client, name: str, count: int) -> Any:
-    """Return the end of the console's text."""
+    """Return the last `count` bytes of the console."""
     return api.get(path("nodes", name, "console"), bytes=count)
 
 
 def pieces(
     api: Client, name: str, count: int, sleep: Callable[[float], None] = time.sleep
 ) -> Iterator[Any]:
-    """Yield the end of the console's text, and then what comes, or how its recording goes where
-    that changes."""
+    """Yield the last `count` bytes of the console, then new output, and changes of the recording's
+    state."""
     value = first(api, name, count)
     yield value
     while True:

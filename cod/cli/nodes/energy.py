@@ -1,4 +1,4 @@
-"""`cod energy`: what nodes used, and what the reserve's sleep has saved."""
+"""`cod energy`: the energy that nodes used, and the energy that the reserve's sleep has saved."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def energy(ctx: click.Context, by: str, since: float, group: str | None) -> None
 
 
 def picture(report: Mapping[str, Any]) -> Any:
-    """Return the report as a table with bars: solid what was used, light what was saved."""
+    """Return the report as a table with bars: solid for energy used, light for energy saved."""
     from rich.console import Group
     from rich.text import Text
 
@@ -80,7 +80,7 @@ def picture(report: Mapping[str, Any]) -> Any:
 
 
 def curve(found: Mapping[str, Any]) -> str:
-    """Return the curve of carbon or price in a sentence: its value now, and its age."""
+    """Return a sentence about the curve of carbon or price: its present value, and its age."""
     if found["read_at"] is None:
         return f"{found['of']}: the curve was never read; {found['fault'] or 'it will be soon'}"
     value = found["value"]
@@ -90,20 +90,20 @@ def curve(found: Mapping[str, Any]) -> str:
 
 
 def name(by: str, line: Mapping[str, Any]) -> str:
-    """Return the subject of a line."""
+    """Return the name or the day of a line."""
     if by == "month":
         return time.strftime("%Y-%m", time.gmtime(line["day"]))
     return day(line["day"]) if by == "day" else line["name"] or RESERVE
 
 
 def day(at: float) -> str:
-    """Return the day in UTC, as the accounts have it."""
+    """Return the day in UTC, as in the accounts."""
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 def figures(line: Mapping[str, Any], carbon: bool = False, priced: bool = False) -> tuple[str, ...]:
-    """Return node-hours, kWh used, kWh saved, the saved share of what would have been used; with
-    `carbon` kg of CO2 emitted, with `priced` the cost, too."""
+    """Return node-hours, kWh used, kWh saved, and the saved share of both together; with `carbon`
+    also kg of CO2 emitted, with `priced` also the cost."""
     always_on = line["kwh"] + line["kwh_saved"]
     share = 100 * line["kwh_saved"] / always_on if always_on else 0.0
     return (
@@ -117,7 +117,7 @@ def figures(line: Mapping[str, Any], carbon: bool = False, priced: bool = False)
 
 
 def bar(line: Mapping[str, Any], longest: float) -> Any:
-    """Return a bar: `WIDTH` columns are the `longest` of all."""
+    """Return a bar, in which `WIDTH` columns stand for the `longest` of all bars."""
     from rich.text import Text
 
     scale = WIDTH / longest if longest else 0.0

@@ -1,5 +1,5 @@
-"""`cod fault`: what outside of COD does not do its part: switches, file servers, BMCs, other DHCP
-servers."""
+"""`cod fault`: parts of the site outside COD that do not work: switches, file servers, BMCs, other
+DHCP servers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def nodes(ctx: click.Context, by: str) -> None:
 
 
 def failure_table(groups: Sequence[Mapping[str, Any]], by: str) -> Any:
-    """Return nodes that failed, for people."""
+    """Return the table of failed nodes."""
     return table_of(
         [(group["key"], node) for group in groups for node in group["nodes"]],
         (by.upper(), lambda v: v[0] or "none"),
@@ -72,7 +72,7 @@ def failure_table(groups: Sequence[Mapping[str, Any]], by: str) -> Any:
 
 
 def fault_table(values: Sequence[Mapping[str, Any]]) -> Any:
-    """Return faults for people."""
+    """Return the table of faults."""
     return table_of(
         values,
         ("FAULT", "what"),

@@ -1,4 +1,4 @@
-"""`--wait` of work on one node, a capture or a burn-in: its progress until it is over."""
+"""`--wait` for work on one node, a capture or a burn-in: shows its progress until its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
-    """Ask for what is at `place`, a `noun`, until its state is one of `over`; its last value."""
+    """Fetch the `noun` at `place` until its state is one of `over`; return its last value."""
     until = clock() + timeout
     with _Bar(noun) if sys.stdout.isatty() and not quiet else _Lines(noun, quiet) as view:
         while (value := api.get(place))["state"] not in over:
@@ -54,7 +54,7 @@ class _Lines:
         return None
 
     def show(self, value: Any) -> None:
-        """Print what changed."""
+        """Print the changes."""
         now = (value["state"], value["node_state"])
         if now != self._last and not self._quiet:
             word = node_word(value["node_state"])
@@ -94,7 +94,7 @@ class _Bar(_Lines):
         self._progress.stop()
 
     def show(self, value: Any) -> None:
-        """Move the bar."""
+        """Update the bar."""
         waits = value["state"] == "wanted"
         at = node_word(value["node_state"]) if waits else value["state"]
         self._progress.update(

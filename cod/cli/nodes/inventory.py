@@ -1,4 +1,4 @@
-"""`cod node add`, `delete`, `import`, `export`: machines that COD is to know before they boot."""
+"""`cod node add`, `delete`, `import` and `export`: machines that COD knows before they boot."""
 
 from __future__ import annotations
 
@@ -132,9 +132,13 @@ def import_(
 def _enter(
     ctx: click.Context, entries: list[dict[str, Any]], places: list[str], route: str
 ) -> list[Any]:
-    """POST the entries, which are at those places of the list, in parts; return what became of
-    each. Entries that name the same go first: the server refuses the later one if it sees both at
-    once. Raises `ApiError` with the places of faults."""
+    """POST the entries in parts; return the outcome of each. `places` are the entries' places in
+    the list.
+
+    Entries that share a name or identifier with others are sent last and together, because the
+    server refuses the later of two such entries if both are in one request. Raises `ApiError` with
+    the places of faults.
+    """
     api, outcomes = client(ctx), dict[int, Any]()
     times = Counter(mark for each in entries for mark in _marks(each))
     single = [all(times[mark] == 1 for mark in _marks(each)) for each in entries]
@@ -154,7 +158,8 @@ def _enter(
 
 
 def _placed(error: Any, places: list[str]) -> dict[str, Any]:
-    """Return a fault of the question with the place of the list in it, for 'machines.3.uuid'."""
+    """Return a fault of the request with the place in the list in place of the path,
+    'machines.3.uuid'."""
     start, number, *rest = error["field"].split(".")
     known = start == "machines" and number.isdigit()
     return {**error, "field": ", ".join([places[int(number)], *rest])} if known else error
@@ -162,14 +167,14 @@ def _placed(error: Any, places: list[str]) -> dict[str, Any]:
 
 def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the (field, value) pairs that no two entries should share. Serial numbers are left
-    out: they may be a maker's constant."""
+    out, because some makers give all machines the same."""
     own = [(key, entry[key]) for key in ("name", "uuid") if key in entry]
     return own + [("mac", mac) for mac in entry.get("macs", ())]
 
 
 def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: bool) -> None:
-    """Print what became of the machines at those places, those that stay as they are left out, and
-    what of the list is not taken."""
+    """Print the outcomes of the machines at those places, without unchanged machines, and the facts
+    of the list that are not taken over."""
     rows = [
         (place, one["name"], one["outcome"], one["about"])
         for place, one in zip(places, outcomes, strict=True)

@@ -1,4 +1,5 @@
-"""Commands for many nodes: which are meant, what is asked before, and what became of each."""
+"""Commands for many nodes: the choice of nodes, the question before the change, and the outcome for
+each node."""
 
 from __future__ import annotations
 
@@ -25,27 +26,28 @@ where_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class ChosenNodes:
-    """The nodes that a command is for: `names`, or all, that `where` means."""
+    """The nodes that a command is for: those of `names`, or of all nodes, that match `where`."""
 
     names: Sequence[str]
     where: str = ""
 
     def __post_init__(self) -> None:
-        """Raise `click.UsageError` for a name that is empty, such as an unset variable of a shell:
-        no names at all would mean all nodes."""
+        """Raise `click.UsageError` if a name is empty, for instance because a shell's variable is
+        unset. Without any names the command would be for all nodes."""
         if not all(name.strip() for name in self.names):
             raise click.UsageError("a name is empty")
 
     @property
     def lone(self) -> str:
-        """Return the name of the node where one is named by itself, else ''."""
+        """Return the name if exactly one node is named, by itself; else ''."""
         if len(self.names) != 1 or self.where:
             return ""
         return "" if set(self.names[0]) & set("[]@, \"'") else self.names[0]
 
 
 def takes_nodes(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command `nodes`, which are named, in a file too, or meant by a filter."""
+    """Add options and arguments that choose nodes by names, by a file of names and by a filter, and
+    call the command with the choice as `nodes`."""
 
     @wraps(command)
     def run(*args: Any, names: tuple[str, ...], where: str, file: Path | None, **rest: Any) -> None:
@@ -66,12 +68,12 @@ def takes_nodes(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def chosen(names: Sequence[str], where: str, file: Path | None) -> ChosenNodes:
-    """Return the nodes that are meant. Raises `click.UsageError` where nothing says which."""
+    """Return the chosen nodes. Raises `click.UsageError` if nothing chooses any."""
     every = list(names)
     if file is not None:
         lines = text_of(file).splitlines()
         every += [word for line in lines for word in line.partition("#")[0].split()]
-        if not every:  # without names the filter alone would say which
+        if not every:  # without names the filter alone would choose
             raise click.UsageError(f"{file} names no node")
     if not every and not where:
         raise click.UsageError("name nodes, or say which by --where FILTER or -f FILE")
@@ -79,7 +81,7 @@ def chosen(names: Sequence[str], where: str, file: Path | None) -> ChosenNodes:
 
 
 def names_of(api: Client, nodes: ChosenNodes) -> list[str]:
-    """Return the names of the nodes that are meant, by name. Raises `ApiError`."""
+    """Return the names of the chosen nodes. Raises `ApiError`."""
     try:
         return [each["name"] for each in listed(api, nodes)]
     except ApiError as error:
@@ -89,7 +91,8 @@ def names_of(api: Client, nodes: ChosenNodes) -> list[str]:
 
 
 def name_of(api: Client, label: str) -> str:
-    """Return the name of the one node that a label identifies. Raises `ApiError`."""
+    """Return the name of the only node that a label identifies. Raises `ApiError`, and
+    `click.UsageError` if there is not exactly one."""
     found = names_of(api, ChosenNodes([label]))
     if len(found) != 1:
         raise click.UsageError(f"{label!r} stands for {counted(len(found), 'node')}: name one")
@@ -97,9 +100,9 @@ def name_of(api: Client, label: str) -> str:
 
 
 def listed(api: Client, nodes: ChosenNodes, **only: Any) -> list[Any]:
-    """Return the nodes that are meant, of those that the other filters mean. Raises `ApiError`."""
+    """Return the chosen nodes that also match the other filters, `only`. Raises `ApiError`."""
     parts, length = [list[str]()], 0
-    for name in nodes.names:  # an address has room for some
+    for name in nodes.names:  # the length of an address is limited
         if parts[-1] and length + len(name) > LONGEST:
             parts, length = [*parts, []], 0
         parts[-1].append(name)
@@ -124,8 +127,8 @@ _ACTING = (
 class Acting:
     """An action on the nodes that a command is for.
 
-    yes      it is confirmed already
-    dry_run  it is only shown
+    yes      whether it is confirmed already
+    dry_run  whether only to show its effect
     """
 
     ctx: click.Context
@@ -134,11 +137,12 @@ class Acting:
     dry_run: bool
 
     def __call__(self, verb: str, ask: str = "", **body: Any) -> None:
-        """Do what `body` says to each node that is meant, after a question where somebody can be
-        asked; the command fails where one is refused. Raises `ApiError`.
+        """Carry out the action `body` on each chosen node. At a terminal, ask before; the command
+        fails if one node is refused. Raises `ApiError`.
 
-        verb  for people, with a capital: 'Power off'
-        ask   it is confirmed also for one node that nobody uses, with this question; '': it is not
+        verb  the action for people, with a capital: 'Power off'
+        ask   the question to ask even if only one node is chosen that nobody uses; '': do not ask
+              then
         """
         api = client(self.ctx)
         body |= {"names": list(self.nodes.names), "where": self.nodes.where}
@@ -157,7 +161,8 @@ class Acting:
 
 
 def acts(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command its `Acting` as its first argument, and the options of actions on nodes."""
+    """Add the options of actions on nodes to a command, and call it with its `Acting` as the first
+    argument."""
 
     @wraps(command)
     def run(
@@ -178,8 +183,8 @@ def acts(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _question(items: list[Any], verb: str, ask: str) -> str:
-    """Return the question before the change: how many nodes are meant, and whose work stops; ''
-    where nothing needs asking."""
+    """Return the question before the change, with the number of nodes and whose work stops; '' if
+    no question is needed."""
     doable = [item for item in items if item["outcome"] == "done"]
     used = [item for item in doable if item["stops"]]
     if len(items) == 1:
@@ -200,7 +205,7 @@ def _question(items: list[Any], verb: str, ask: str) -> str:
 
 
 def _print_outcomes(ctx: click.Context, items: list[Any], would: str = "") -> None:
-    """Print what became of each node, and fail where one was refused."""
+    """Print the outcome for each node, and fail if one was refused."""
     refused = [item for item in items if item["outcome"] == "refused"]
     if len(items) == 1 and refused and not would:
         [item] = refused

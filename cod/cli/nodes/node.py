@@ -1,4 +1,4 @@
-"""`cod node`: machines."""
+"""`cod node`: the site's machines."""
 
 from __future__ import annotations
 
@@ -126,20 +126,20 @@ node_table = partial(fields_table, NodeView, columns=COLUMNS)
 
 
 def state_of(state: str) -> str:
-    """Return a node's state in people's word, with the lifecycle's behind it: 'free (inactive)'."""
+    """Return people's word for a node's state, and the lifecycle's: 'free (inactive)'."""
     word = node_word(state)
     return word if word == state else f"{word} ({state})"
 
 
 def immunity(until: float | None, now: float | None = None) -> str | None:
-    """Return how long a node may not be taken for others yet: '4 min'; None once it may, and where
-    nobody holds it."""
+    """Return how long the node is still protected from being taken for others: '4 min'. Return None
+    if it is not protected, or if nobody holds it."""
     left = (until or 0.0) - (time.time() if now is None else now)
     return span(left) if left > 0 else None
 
 
 def progress(value: dict[str, Any] | None) -> str | None:
-    """Return how far a node is: 'write 41 % 120.0 MiB/s from n12', or None."""
+    """Return a node's progress: 'write 41 % 120.0 MiB/s from n12'; None if it has none."""
     if not value or not value["total"]:
         return None
     phase = f"{value['phase']} " if value.get("phase") else ""
@@ -168,7 +168,7 @@ def show(ctx: click.Context, nodes: ChosenNodes) -> None:
 
 
 def _show(value: Any) -> None:
-    """Print all that is known of a node."""
+    """Print all facts about a node."""
     print_table(("", ""), facts(NodeView, value, FACTS))
     details = [("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]]
     details += [
@@ -241,7 +241,8 @@ FACTS = (
 
 
 def _proposal(name: str, bmc: dict[str, Any]) -> str:
-    """Return the lines about a BMC that the node reported, with how to use it."""
+    """Return the lines about a BMC that the node reported, with the command that makes use of
+    it."""
     text = f"{bmc['address']} ({bmc['driver']}{', MAC ' + bmc['mac'] if bmc['mac'] else ''})"
     if bmc["nodes"]:
         return f"{text}, switches {', '.join(bmc['nodes'])}"
@@ -268,7 +269,7 @@ def history(ctx: click.Context, name: str, limit: int) -> None:
 
 
 def history_table(values: list[Any]) -> Any:
-    """Return transitions for people."""
+    """Return the table of transitions."""
     return table(
         ("AT", "EVENT", "STATE", "CAUSE", "BY"),
         [

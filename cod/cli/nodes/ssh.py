@@ -1,4 +1,4 @@
-"""`cod ssh`: the system's SSH client, told where a node is and which host key it has."""
+"""`cod ssh`: runs the system's SSH client with a node's address and host key."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ echo "$added added"
 
 
 class _WithCommand(click.Command):
-    """A command whose words behind `--` are another program's."""
+    """A command whose words after `--` belong to another program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the words behind `--` as they are."""
+        """Keep the words after `--` unchanged."""
         end = args.index("--") if "--" in args else len(args)
         ctx.meta[_COMMAND] = args[end + 1 :]
         return super().parse_args(ctx, args[:end])
@@ -132,7 +132,7 @@ def ssh(
 
 
 def _node(api: Client, *words: str) -> Any:
-    """Return the node in a cluster, or in whichever holds it. Raises `click.ClickException` and
+    """Return the node in a cluster; without a cluster, in any. Raises `click.ClickException` and
     `ApiError`."""
     *cluster, label = words
     members = api.get(path("vclusters", cluster[0]))["nodes"] if cluster else []
@@ -160,7 +160,8 @@ def _node(api: Client, *words: str) -> Any:
 
 
 def _missing(api: Client, label: str, cluster: str = "") -> str:
-    """Return what to do where no node has the name: it is the cluster's, or a host name alone."""
+    """Return advice for a name that no node has: it may be a cluster's name, or a host name without
+    its cluster."""
     sentence = f"no node {label!r} in {cluster}" if cluster else f"there is no node {label!r}"
     try:
         nodes = api.get(path("vclusters", cluster or label))["nodes"]
@@ -181,7 +182,7 @@ def _missing(api: Client, label: str, cluster: str = "") -> str:
 
 
 class _Hosts:
-    """The nodes of a cluster as an SSH client knows them, in a file of their host keys."""
+    """The nodes of a cluster, with a known_hosts file of their host keys for the SSH client."""
 
     def __init__(self, api: Client, cluster: str) -> None:
         lines = api.get(path("vclusters", cluster, "known_hosts"))["lines"]
@@ -194,8 +195,8 @@ class _Hosts:
         write_private(self._file, "".join(f"{line}\n" for line in lines))
 
     def reach(self, node: Any, login: str) -> list[str]:
-        """Return the words that make ssh reach the node and no other machine. A node that made its
-        host key itself is left to the user's own known_hosts."""
+        """Return the command line with which ssh reaches this node and no other machine. For a node
+        that made its host key itself, ssh uses the user's own known_hosts."""
         address = node["address"]
         if address not in self._names:
             return ["ssh", "-l", login, "-o", f"HostName={address}"]
@@ -213,7 +214,7 @@ class _Hosts:
 
 
 def _exec(words: Sequence[str], node: Any, command: Sequence[str]) -> None:
-    """Become ssh. Raises `click.ClickException` where there is none."""
+    """Replace this process by ssh. Raises `click.ClickException` if ssh is not installed."""
     try:
         os.execvp("ssh", [*_limited(words, node), "--", _host(node), *command])
     except FileNotFoundError:
@@ -221,13 +222,13 @@ def _exec(words: Sequence[str], node: Any, command: Sequence[str]) -> None:
 
 
 def _host(node: Any) -> str:
-    """Return the host as the user's ssh_config may name it."""
+    """Return the host's name, as the user's ssh_config may have it."""
     return f"{node['hostname'] or node['name']}.{node['vcluster']}"
 
 
 def _limited(words: Sequence[str], node: Any) -> list[str]:
-    """Return the words of ssh with a limit for connecting, unless options or the user's ssh_config
-    name one for this host: OpenSSH tells what it would use. Raises `FileNotFoundError`."""
+    """Return the command line with a limit for connecting, unless it or the user's ssh_config has
+    one for this host. `ssh -G` prints the options that would apply. Raises `FileNotFoundError`."""
     used = subprocess.run(
         [*words, "-G", "--", _host(node)],
         stdin=subprocess.DEVNULL,
@@ -242,10 +243,11 @@ def _limited(words: Sequence[str], node: Any) -> list[str]:
 def _prefixed(
     words: Sequence[str], node: Any, command: Sequence[str], lock: Lock, input_: bytes = b""
 ) -> int:
-    """Run a command on a node, which reads `input_`. Return its exit code.
+    """Run a command on a node with `input_` as its input. Return its exit code.
 
-    Each line of the output begins with the host's name. A terminal gets no control characters:
-    those of many nodes would mix there, and a node may be hostile."""
+    Each line of the output begins with the host's name. A terminal gets no control characters,
+    because those of many nodes would mix there, and a node may be hostile.
+    """
     host = str(node["hostname"] or node["name"])
     try:
         running = subprocess.Popen(

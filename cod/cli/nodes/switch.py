@@ -1,4 +1,4 @@
-"""`cod switch` and `cod port`: the site's switches, and the ports that nodes are plugged into."""
+"""`cod switch` and `cod port`: the site's switches, and the ports to which nodes are connected."""
 
 from __future__ import annotations
 

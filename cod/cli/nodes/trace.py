@@ -1,5 +1,8 @@
-"""`cod node trace`: how long each step of nodes' ways took, for people and for collectors of
-traces."""
+"""`cod node trace`: how long each step of nodes took, for people and for collectors of traces.
+
+A node's way is the sequence of its transitions from one state in which it rests, such as free, to
+the next such state, such as in use.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,8 @@ def trace(ctx: click.Context, nodes: ChosenNodes, since: float, otlp: str | None
 
 
 def _send(url: str, found: Iterable[tuple[str, list[Moves]]]) -> None:
-    """Send the ways of each node by itself, so that none is too much for a collector."""
+    """Send the ways of each node in a request of their own, so that no request is too large for a
+    collector."""
     headers = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     of, sent = 0, 0
     try:
@@ -104,8 +108,8 @@ def _send(url: str, found: Iterable[tuple[str, list[Moves]]]) -> None:
 
 
 def recent(moves: Iterable[Mapping[str, Any]], since: float) -> Moves:
-    """Return the transitions, read newest first, of ways that ended since then: the oldest
-    first."""
+    """Return the transitions of ways that ended after `since`, the oldest first. The given
+    transitions have the newest first."""
     found = list[Mapping[str, Any]]()
     for move in moves:
         if move["at"] < since and move["to_state"] not in MOTION:
@@ -115,9 +119,9 @@ def recent(moves: Iterable[Mapping[str, Any]], since: float) -> Moves:
 
 
 def ways(moves: Moves) -> Iterator[Moves]:
-    """Yield the transitions of each way that is over: from the one that leaves a state in which
-    the node rests to the one that reaches the next. A way whose beginning is not told is left
-    out."""
+    """Yield the transitions of each way that has ended. The first transition leaves a state in
+    which the node rests, and the last one reaches such a state. A way whose beginning is missing is
+    left out."""
     way = list[Mapping[str, Any]]()
     for move in moves:
         if move["from_state"] not in MOTION:
@@ -131,8 +135,8 @@ def ways(moves: Moves) -> Iterator[Moves]:
 
 
 def spans(found: Iterable[Moves]) -> Iterator[TraceSpan]:
-    """Yield a trace for each way: a span for all of it, and one for each step. Its ids are the same
-    each time, and those of no other way, here or at another site."""
+    """Yield a trace for each way: a span for the whole way, and one for each step. The ids of a way
+    are the same each time, and differ from those of all other ways, here and at other sites."""
     for way in found:
         first, last = way[0], way[-1]
         trouble = (
@@ -167,7 +171,7 @@ def _id(length: int, move: Mapping[str, Any]) -> bytes:
 
 
 def _rows(name: str, way: Moves) -> Iterator[tuple[object, ...]]:
-    """Yield a line for each step of a way, and one for all of it where it has several."""
+    """Yield a line for each step of a way, and a line for the whole way if it has several steps."""
     first, last = way[0], way[-1]
     ends = (name, node_word(first["from_state"] or "-"), node_word(last["to_state"]))
     for move, after in pairwise(way):

@@ -1,4 +1,4 @@
-"""`cod type`: what kinds of machines there are, and what they cost."""
+"""`cod type`: kinds of machines, and their costs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _mark(value: float | None) -> str:
 
 
 def _hardware(facts: list[Any]) -> str:
-    """Return the few facts that tell most: product, memory, CPU, how many disks and NICs."""
+    """Return the most important facts: product, memory, CPU, numbers of disks and NICs."""
     values = {fact["attribute"]: fact["value"] for fact in facts}
     texts = [values.get(key) for key in ("system/product", "memory/mib")]
     texts.append(f"{values['cpu/count']} CPUs" if "cpu/count" in values else None)

@@ -1,4 +1,4 @@
-"""`cod key`, `cod session` and `cod audit`: one's own account, and who changed what."""
+"""`cod key`, `cod session` and `cod audit`: one's own account, and the history of changes."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ def audit(ctx: click.Context, /, limit: int, **filters: Any) -> None:
 
 
 def _change(row: Any) -> str:
-    """'size 2 -> 4'; what is new or gone, shortly."""
+    """Return a change of a value, 'size 2 -> 4'; a new or removed value in short."""
     before, after = row["before"] or {}, row["after"] or {}
     if before and after:
         return ", ".join(

@@ -1,4 +1,5 @@
-"""`cod group`: who owns vclusters, with which priority, and how they are told things."""
+"""`cod group`: groups, which own vclusters; their priorities, and the addresses of their
+notices."""
 
 from __future__ import annotations
 
@@ -73,8 +74,8 @@ noun.delete(
 
 
 def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict[str, Any]:
-    """Return the fields that an option's `words` set: `field` for a number alone, `types` for
-    TYPE=N, which replaces the numbers of all types; both cleared for 'none'. Raises UsageError."""
+    """Return the fields that the `words` of an option set. A number alone sets `field`. TYPE=N sets
+    `types`, and replaces the numbers of all types. 'none' clears both fields. Raises UsageError."""
     if words == ("none",):
         return {field: 0 if field == "guarantee" else None, types: {}}
     found: dict[str, Any] = {}
@@ -94,7 +95,7 @@ def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict
 
 
 def _number(text: str, *, whole: bool) -> float | None:
-    """Return the number that a text is; None: it is none, or negative."""
+    """Return the number in a text; None if the text is no number, or a negative one."""
     form = r"[0-9]+" if whole else r"[0-9]+(\.[0-9]+)?(e[0-9]+)?"
     return (int(text) if whole else float(text)) if re.fullmatch(form, text) else None
 

@@ -1,4 +1,4 @@
-"""Links that were just made, as `cod user` and `cod invite` print them."""
+"""New links, as `cod user` and `cod invite` print them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cod.cli.show import for_programs, print_json, when
 
 
 def print_link(value: Any) -> None:
-    """A link that was just made, and where it went."""
+    """Print a new link, and where it was sent."""
     if for_programs():
         print_json(value)
         return

@@ -96,7 +96,7 @@ def logout(ctx: click.Context) -> None:
 
 
 def _before() -> Login | None:
-    """Return the login of before, if there is one that can be read."""
+    """Return the earlier login, if there is one that can be read."""
     try:
         return kept_login()
     except click.ClickException as error:
@@ -116,8 +116,8 @@ def _revoke(kept: Login | None) -> bool:
 
 
 def _checked(url: str) -> str:
-    """Return the server's address, with its scheme. Raises `click.UsageError` for one to which
-    passwords would go in clear text."""
+    """Return the server's address with its scheme. Raises `click.UsageError` for an address to
+    which passwords would be sent in clear text."""
     server = (url if "://" in url else f"https://{url}").rstrip("/")
     parts = urlsplit(server)
     try:
@@ -175,6 +175,7 @@ def _page(api: Client, thing: str | None, name: str | None) -> str:
 
 
 def _has_browser() -> bool:
-    """Return whether a window can open: one of a terminal would take the terminal."""
+    """Return whether a browser can open a window. A browser in text mode is not used, because it
+    would take over the terminal."""
     named = any(os.environ.get(each) for each in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))
     return named or sys.platform == "darwin"

@@ -1,4 +1,4 @@
-"""`cod member` and `cod invite`: who is in a group, and links that bring people in."""
+"""`cod member` and `cod invite`: members of groups, and links that invite people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cod user`: people who sign in."""
+"""`cod user`: people who may sign in."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`cod calendar`: vclusters that hold nodes, until when, and nodes that change hands at a known
-time."""
+"""`cod calendar`: vclusters that hold nodes and the ends of their leases, and nodes that change
+hands at a known time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def calendar(ctx: click.Context, ahead: float) -> None:
 
 
 def bars(found: Mapping[str, Any]) -> Any:
-    """Return a line for each bar."""
+    """Return a line for each bar of the calendar."""
     lines: list[tuple[str, ...]] = [
         (
             row["group"] or "(another)",

@@ -1,4 +1,4 @@
-"""`cod inventory`: virtual clusters' nodes, as Ansible takes an inventory."""
+"""`cod inventory`: virtual clusters' nodes as a dynamic inventory of Ansible."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def _inventory(api: Client, only: str | None) -> tuple[dict[str, Any], dict[str,
 
 
 def _word(kind: str, name: str) -> str:
-    """Return the name of a group of Ansible's, which may have no hyphen."""
+    """Return a name for a group in Ansible, where hyphens are not allowed."""
     return f"{kind}_{name}".replace("-", "_")

@@ -31,7 +31,7 @@ by_id = click.argument("id", type=int)
 
 
 def _window_options(command: Any) -> Any:
-    """Add the options of a window that is planned or drained: which nodes, until when, and why."""
+    """Add the options of a maintenance window or a drain: its nodes, its end, and its reason."""
     for option in (
         with_json,
         yes_option,
@@ -68,7 +68,7 @@ def maintenance() -> None:
 
 
 def window_table(values: Sequence[Any]) -> Any:
-    """Return windows for people."""
+    """Return the table of windows."""
     return table_of(
         values,
         ("ID", lambda one: str(one["id"])),
@@ -87,7 +87,7 @@ def _drains(one: Any) -> bool:
 
 
 def window_in_full(one: Any) -> Any:
-    """Return a window and who has nodes in it, for people."""
+    """Return a window and the holders of its nodes, for people."""
     from rich.console import Group
 
     parts = [window_table([one])] if one["state"] else []
@@ -103,8 +103,8 @@ def window_in_full(one: Any) -> Any:
 
 
 def effect(one: Any) -> str:
-    """Return a sentence about the nodes that a window takes from holders, and when nobody holds its
-    nodes."""
+    """Return a sentence about the nodes that a window takes from holders, and the time from which
+    nobody holds its nodes."""
     lost = sum(each["lost"] for each in one["holders"])
     empty = f"empty {when(one['empty_at'])}" if one["empty_at"] else "nobody knows when it is empty"
     late = f" Reservations begin late: {', '.join(one['late'])}." if one["late"] else ""
@@ -174,7 +174,7 @@ def _make(
     yes: bool,
     drain: bool = False,
 ) -> None:
-    """Plan a window, after a question that says what it takes."""
+    """Plan a window, after a question about its effect."""
     nodes = ChosenNodes(names) if whole else chosen(names, where, None)
     body = {
         "names": ",".join(nodes.names),

@@ -1,4 +1,4 @@
-"""`cod vcluster move` and `moves`: nodes from one virtual cluster to another."""
+"""`cod vcluster move` and `moves`: moves of nodes from one virtual cluster to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cod name`: names (CNAME) of vclusters' owners."""
+"""`cod name`: names (CNAME) that owners add to their vclusters."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`cod plan`: what the resource manager's next pass would do; and how `cod request explain` is laid
-out."""
+"""`cod plan`: the actions that the resource manager would take in its next pass; and the layout of
+`cod request explain`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def plan(ctx: click.Context, waits: bool) -> None:
 
 
 def plan_table(items: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the actions of a plan for people, in their order."""
+    """Return the table of a plan's actions, in their order."""
     from rich.text import Text
 
     return table_of(
@@ -77,9 +77,8 @@ def plan_table(items: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def print_explanation(why: Mapping[str, Any], most: int | None = 20) -> None:
-    """A request's explanation for people: the sentence first, then what it rests on, at most `most`
-    lines of each kind (None: all); empty parts are left out.
-    """
+    """Print a request's explanation: first the sentence, then its reasons, at most `most` lines of
+    each kind (None: all). Empty parts are left out."""
     state = "" if why["state"] == "pending" else f", {why['state']}"  # the sentence says so
     click.echo(f"request {why['request']} of vcluster {why['vcluster']}{state}: {why['sentence']}")
     if not why["position"]:
@@ -132,7 +131,7 @@ def _priority(one: Mapping[str, Any]) -> str:
 
 
 def print_match(found: Mapping[str, Any]) -> None:
-    """Print what would come of a request."""
+    """Print the prospects of a request."""
     click.echo(found["sentence"])
     click.echo(
         f"{found['wanted']} wanted, {found['matching']} of the site match: {found['free']} free, "
@@ -176,8 +175,8 @@ def _part(
 
 
 def _lacks(fit: Mapping[str, Any]) -> str:
-    """Return the requirements that a type of nodes misses, by tuple: 'tuple 2: memory/mib: …; tuple
-    3: …'. Of the first tuple alone, its number is left out."""
+    """Return the requirements that a type of nodes does not meet, by tuple: 'tuple 2: memory/mib:
+    …; tuple 3: …'. If only the first tuple has some, its number is left out."""
     lacks = {one["position"]: "; ".join(one["phrases"]) for one in fit["lacks"]}
     if list(lacks) == [0]:
         return lacks[0]

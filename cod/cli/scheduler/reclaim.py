@@ -35,7 +35,7 @@ def reclaim() -> None:
 
 
 def reclaim_table(values: list[Any]) -> Any:
-    """Return reclaims for people."""
+    """Return the table of reclaims."""
     return table_of(
         values,
         ("ID", "id"),
@@ -56,7 +56,7 @@ def reclaim_table(values: list[Any]) -> Any:
 
 
 def _chosen(name: str, promised: float | None) -> str:
-    """Return a node, and when its VCM gives it back."""
+    """Return a node's name, and when its VCM gives it back."""
     if promised is None:
         return name
     return f"{name} ({ago(promised) if promised > time.time() else 'any moment'})"

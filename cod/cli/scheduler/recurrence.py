@@ -1,5 +1,5 @@
-"""`cod series`: reservations that recur, a cluster for each day or week; and the options by which
-`cod vcluster create` makes one."""
+"""`cod series`: recurring reservations, a cluster for each day or week; and the options by which
+`cod vcluster create` makes a series."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ __all__ = ["DAY_NAMES", "MOST", "series", "series_in_full", "this_zone"]
 
 
 def _days(text: str) -> list[str]:
-    """Return days of the week: of 'daily', 'weekly' (the first start's day), or 'mon,wed'."""
+    """Return the days of the week in 'daily', 'weekly' (the day of the first start), or
+    'mon,wed'."""
     days = {"daily": list(DAYS), "weekly": []}.get(text, text.split(","))
     if not set(days) <= set(DAYS):
         raise ValueError("is not daily, weekly, or days of the week such as mon,wed")
@@ -42,7 +43,7 @@ DAY_NAMES = WrittenValue("days", _days)
 
 
 def this_zone() -> str:
-    """Return the name of this computer's time zone. Raises UsageError where it has none."""
+    """Return the name of this computer's time zone. Raises UsageError if it has none."""
     named = os.environ.get("TZ", "").removeprefix(":")
     if named:
         return named
@@ -80,7 +81,7 @@ def series_table(values: list[Any]) -> Any:
 
 
 def series_in_full(value: Any) -> Any:
-    """Return a series and its starts that were decided, for people."""
+    """Return a series and its decided starts, for people."""
     from rich.console import Group
 
     starts = table_of(

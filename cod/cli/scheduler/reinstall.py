@@ -1,4 +1,4 @@
-"""`cod vcluster reinstall` and `reinstalls`: nodes that are installed anew where they are."""
+"""`cod vcluster reinstall` and `reinstalls`: nodes that are installed again in place."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def reinstalls(ctx: click.Context, name: str, stop: bool, watch: bool) -> None:
 
 
 def reinstall_table(values: list[Any]) -> Any:
-    """Return nodes that are reinstalled for people."""
+    """Return the table of nodes that are being reinstalled."""
     return table(
         ("NODE", "MACHINE", "TEMPLATE", "STATE", "DONE", "BY"),
         [

@@ -44,7 +44,7 @@ def request() -> None:
 
 
 def _starts(value: Any) -> str:
-    """Return when a request starts: as reserved in advance, else as expected."""
+    """Return when a request starts: at its reserved time, or else at its expected time."""
     expected = value["expected"] or {"at": None}
     if value["starts_at"] is not None or expected["at"] is None:
         return when(value["starts_at"])

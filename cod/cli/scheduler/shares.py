@@ -1,4 +1,4 @@
-"""`cod shares`: what groups may hold and are sure of, and where they stand."""
+"""`cod shares`: groups' shares, limits and guarantees, and their present use of the site."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def shares(ctx: click.Context, group: str | None, users: bool, use: bool) -> Non
 
 
 def share_table(values: list[Any]) -> Any:
-    """Return shares for people, and how evenly they were used."""
+    """Return the table of shares, with a caption that says how evenly they were used."""
     found = table(
         (
             "GROUP",
@@ -75,7 +75,7 @@ def share_table(values: list[Any]) -> Any:
 
 
 def preview_table(value: Any) -> Any:
-    """Return for people what other shares would have made of the last days."""
+    """Return the effect that other shares would have had in the last days, for people."""
     from rich.console import Group
 
     return Group(
@@ -92,7 +92,7 @@ def preview_table(value: Any) -> Any:
 
 
 def _use_table(value: Any) -> Any:
-    """Return a group's use of the site for people: sentences, and weeks in a table."""
+    """Return a group's use of the site for people: sentences, and a table by week."""
     from rich.console import Group
 
     rows = [(day(one["at"]), *(f"{one[part]:.1f}" for part in PARTS)) for one in value["days"]]
@@ -117,7 +117,7 @@ def _user_table(values: list[Any]) -> Any:
 
 
 def _rows(value: Any) -> Iterator[tuple[str, ...]]:
-    """Yield the row of a group, and one for each type whose nodes are apart."""
+    """Yield the row of a group, and a row for each type whose nodes are kept apart."""
     yield (
         value["group"] if value["parent"] is None else f"{value['parent']} / {value['group']}",
         str(value["priority"]),
@@ -157,8 +157,8 @@ def _ratio(value: Any) -> str:
 
 
 def _guarantee(value: Any) -> str:
-    """Return the number of guaranteed nodes, and from when the site can provide them, unless that
-    is now."""
+    """Return the number of guaranteed nodes. If the site cannot provide them now, add when it
+    can."""
     at = value["guaranteed_from"]
     if not value["guarantee"] or (at is not None and at < time.time() + 60):
         return str(value["guarantee"])

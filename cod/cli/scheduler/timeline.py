@@ -1,4 +1,4 @@
-"""`cod timeline`: who held how many nodes when, and the pool by state."""
+"""`cod timeline`: how many nodes each held over time, and the pool by state."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def timeline(
 
 
 def state_columns(chart: Mapping[str, Any]) -> Any:
-    """Return `columns` of nodes by state: states of one word are one column."""
+    """Return the columns of nodes by state, with the states of one word as one column."""
     sums: dict[str, list[float]] = {}
     for one in chart["series"]:
         word = node_word(one["name"] or "")
@@ -61,7 +61,7 @@ def state_columns(chart: Mapping[str, Any]) -> Any:
 
 
 def columns(chart: Mapping[str, Any]) -> Any:
-    """Return a line for each span; the largest come first."""
+    """Return a line for each span; the largest series come first."""
     names = [one["name"] or "(others)" for one in chart["series"]]
     rows = [
         (when(start), *(f"{one['nodes'][place]:.1f}" for one in chart["series"]))

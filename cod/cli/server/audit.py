@@ -1,4 +1,5 @@
-"""`cod audit history`: who held each node over time, read from the site's database and checked."""
+"""`cod audit history`: the holders of each node over time, read from the site's database and
+checked."""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ def _print(found: CheckedHistories, last: int | None) -> None:
 
 
 def _words(owned: Span, found: CheckedHistories, now: float) -> str:
-    """Return a node's owner in a span of time and for how long; 'erased', or 'free' and how
-    long."""
+    """Return a node's owner in a span of time, or 'erased' or 'free', and the length of the
+    span."""
     if owned.holder is None and owned.erased:
         return "erased"
     owner = "free" if owned.holder is None else found.histories.name(owned.holder)

@@ -1,4 +1,4 @@
-"""`cod backup` and `cod restore`: a whole site, by one command each."""
+"""`cod backup` and `cod restore`: each saves or restores a whole site."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`cod bmc`: BMCs on a network, and which nodes they switch.
+"""`cod bmc`: BMCs on a network, and the nodes that they switch.
 
-The command asks the BMCs itself, from this host, with the accounts of its site file; what is known
-of nodes, and what is changed of them, goes through the API (docs/decisions/0064).
+The command asks the BMCs itself, from this host, with the accounts of its site file. Facts about
+nodes, and changes of nodes, go through the API (docs/decisions/0064).
 """
 
 from __future__ import annotations
@@ -158,14 +158,14 @@ def sweep(
 
 
 def _pinned(nodes: dict[str, Any]) -> dict[str, str]:
-    """Return the fingerprints that nodes' power addresses have, by host."""
+    """Return the fingerprints in nodes' power addresses, by host."""
     addresses = [node["power"]["address"] or "" for node in nodes.values()]
     found = [re.match(r"https://([^/:?]+)[^?]*\?fingerprint=([\da-fA-F:]+)$", a) for a in addresses]
     return {each[1]: each[2] for each in found if each is not None}
 
 
 def _hosts(network: str) -> list[str]:
-    """Return the addresses of hosts in the network."""
+    """Return the addresses of hosts in the network. Raises `click.BadParameter`."""
     try:
         found = IPv4Network(network)
     except ValueError as error:
@@ -176,7 +176,7 @@ def _hosts(network: str) -> list[str]:
 
 
 def _accounts(ctx: click.Context, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return how each account signs in, by the site file and its password files."""
+    """Return the credentials of each account, from the site file and its password files."""
     from cod.power.accounts import sign_in
     from cod.power.driver import PowerError
     from cod.site import load
@@ -198,8 +198,8 @@ def _accounts(ctx: click.Context, names: tuple[str, ...]) -> dict[str, Any]:
 def _swept(
     hosts: list[str], begin: Callable[[Any], Sweep], at_once: int, ssdp: bool
 ) -> list[Swept]:
-    """Return the systems that answer at each of the hosts; a bar on stderr shows the progress.
-    `begin` makes a sweep in a reactor."""
+    """Return the result for each of the hosts; a bar on stderr shows the progress. `begin` makes a
+    sweep in a reactor."""
     from twisted.internet.defer import TimeoutError
 
     from cod.doctor.asking import answers
@@ -237,7 +237,7 @@ def _swept(
 
 
 def _machine(node: dict[str, Any]) -> Any:
-    """Return the API's description of a node as the policy takes it."""
+    """Return a node of the API in the form that the policy takes."""
     from cod.model import KnownMachine
 
     power = node["power"]
@@ -252,8 +252,9 @@ def _machine(node: dict[str, Any]) -> Any:
 
 
 def _power_on(api: Any, names: list[str], at_once: int, every: float) -> dict[str, str]:
-    """Wish the nodes on, in groups with pauses; return why one could not be, by name. The server's
-    power part tells each to boot from the network, and switches it on."""
+    """Request that the nodes are powered on, in groups with pauses; return the error by name for
+    those refused. The server's power part tells each node to boot from the network, and switches it
+    on."""
     failed: dict[str, str] = {}
     groups = [names[start : start + at_once] for start in range(0, len(names), at_once)]
     hidden = len(groups) < 2

@@ -1,4 +1,4 @@
-"""`cod db`: the database itself."""
+"""`cod db`: maintenance of the database."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _hold_json(held: SiteHold) -> dict[str, Any]:
 
 
 def _sentence(held: SiteHold) -> str:
-    """Return how the site is held, and which nodes are, for people."""
+    """Return a sentence about the hold of the site, and the held nodes."""
     start = "not held" if held.since is None else f"held since {when(held.since)}: {held.why}"
     parts = [
         f"{len(names)} {about}: {', '.join(names[:SHOWN])}{' …' if len(names) > SHOWN else ''}"

@@ -1,4 +1,4 @@
-"""`cod doctor`: what is in the way of this server."""
+"""`cod doctor`: reports what is wrong with this server."""
 
 from __future__ import annotations
 

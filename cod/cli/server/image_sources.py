@@ -1,4 +1,4 @@
-"""Images on this computer: what is on a disk, and disks made of OCI images."""
+"""Images on this computer: the content of a disk, and disks made from OCI images."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ DISKLESS = (".kernel", ".ramdisk")
 def made_of_oci(
     source: Path | str, name: str, *words: str, diskless: bool = False
 ) -> Iterator[list[Path]]:
-    """Make a disk of an OCI image, or a kernel and a ramdisk, on this computer; the files are gone
-    afterwards.
+    """Make a disk, or a kernel and a ramdisk, from an OCI image on this computer. The files are
+    deleted afterwards.
 
     words  options of `python -m images.oci`
     """
@@ -111,7 +111,8 @@ def facts_of(file: Path) -> dict[str, Any]:
 
 
 def warn(file: Path) -> None:
-    """Print what would keep nodes from booting an image, where that can be found out."""
+    """Print warnings about an image that would keep nodes from booting, if the programs to find
+    them are installed."""
     if shutil.which("grub-fstest") is None:
         return
     try:

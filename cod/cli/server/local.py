@@ -24,7 +24,7 @@ Flow = Callable[Concatenate["Tx", P], T]
 
 @contextmanager
 def database(ctx: click.Context, *, checked: bool = True) -> Iterator[Engine]:
-    """Provide the site's database; its schema is `checked` to be this program's."""
+    """Provide the site's database. If it is `checked`, its schema must be this program's."""
     from sqlalchemy.exc import DBAPIError
 
     from cod.core.database.writer import connect
@@ -61,7 +61,8 @@ def run(ctx: click.Context, flow: Flow[P, T], *args: P.args, **kwargs: P.kwargs)
 
 
 def read(ctx: click.Context, flow: Flow[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a flow that only reads, on one moment of the database; nobody who writes waits for it."""
+    """Run a flow that only reads, on a snapshot of the database, so that writers do not wait for
+    it."""
     from cod.model import Refused
     from cod.store.engine import snapshot
 
@@ -73,6 +74,6 @@ def read(ctx: click.Context, flow: Flow[P, T], *args: P.args, **kwargs: P.kwargs
 
 
 def local_user() -> str:
-    """Return the local user who runs this command, as the audit shows users of the server
-    itself."""
+    """Return the local user who runs this command, in the form in which the audit names users of
+    the server itself."""
     return f"user:{'root' if os.getuid() == 0 else f'uid{os.getuid()}'}"

@@ -1,9 +1,9 @@
-"""`cod monitoring`: what a monitoring system is set up with: a dashboard for Grafana, alert rules
-for Prometheus, and the nodes to watch.
+"""`cod monitoring`: configuration for a monitoring system: a dashboard for Grafana, alert rules for
+Prometheus, and the nodes to watch.
 
 The metrics are those of `cod.web.api.metrics` and of the servers in `cod.net`; a test compares the
-names and labels here with them. What is counted in the database each host of a site tells: hence
-the maxima.
+names and labels here with them. Each host of a site reports the counts in the database, so queries
+take their maximum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SOURCE = {"type": "prometheus", "uid": "${source}"}
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel of the dashboard: PromQL by legend; `unit` is Grafana's name of one."""
+    """A panel of the dashboard: PromQL by legend; `unit` is Grafana's name of the unit."""
 
     title: str
     queries: Sequence[tuple[str, str]]
@@ -32,7 +32,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """An alert rule: it fires when `query` has had a result for so long."""
+    """An alert rule. It fires when `query` has had a result for so long."""
 
     name: str
     query: str

@@ -1,5 +1,5 @@
-"""`cod permissions`: makes a site's files ready for parts that run as users of their own, also
-those of a site that was served by root alone until now."""
+"""`cod permissions`: prepares a site's files for parts that run as users of their own, also if root
+alone has run the site until now."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def permissions(ctx: click.Context, check: bool) -> None:
 
 
 class Unready(Exception):
-    """The files cannot be made ready; the sentence says why."""
+    """The files cannot be prepared; the sentence says why."""
 
 
 def _possible() -> None:
-    """Raise `Unready` where files cannot be given to the parts' users."""
+    """Raise `Unready` if files cannot be given to the parts' users."""
     if os.geteuid():
         raise Unready("only root can give files to other users")
     if missing := partusers.missing():
@@ -78,8 +78,8 @@ def unfit(site_file: Path) -> Iterator[str]:
 
 
 def ready(site_file: Path) -> list[str]:
-    """Make what is missing of the site's keys and folders, and give every file its owner; returns
-    what was changed, a sentence for each. Raises `Unready`, `ConfigError`, OSError."""
+    """Make missing keys and folders of the site, and give every file its owner. Return a sentence
+    for each change. Raises `Unready`, `ConfigError`, OSError."""
     site, settings = load.load(site_file)
     with secretfile.alone_in(settings.data):  # the parts' units start at once
         done = list(_move_database(settings))
@@ -91,7 +91,7 @@ def ready(site_file: Path) -> list[str]:
             for part in partusers.USERS:
                 with suppress(FileExistsError):  # whatever it is: a part's link is not followed
                     settings.lock(part).touch(mode=0o600, exist_ok=False)
-        finally:  # a bad certificate is one part's matter
+        finally:  # a bad certificate concerns one part only
             file, counters = load.read(site_file), preparation.counters_folder(settings)
             done += ownership.settle(file, settings, counters)
     return done
@@ -99,7 +99,7 @@ def ready(site_file: Path) -> list[str]:
 
 def _move_database(settings: Settings) -> Iterator[str]:
     """Move an SQLite file from the data folder into the folder that all parts may write to. A link
-    stays in its place, by which it is opened; there is no moment without it."""
+    at the old place leads to it, and is there at every moment."""
     file, folder = settings.data / "cod.db", ownership.database_folder(settings)
     if (
         settings.database != f"sqlite:///{file.absolute()}"

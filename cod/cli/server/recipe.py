@@ -78,8 +78,8 @@ def make(name: str, into: Path, flavour: str, as_json: bool) -> None:
 
 
 def next_steps(name: str, folder: Path) -> str:
-    """Return the next steps with an image and its template in `folder`. A template that names user
-    data which it needs is not ready yet, and its secrets are a group's."""
+    """Return the next steps with an image and its template in `folder`. If the template needs user
+    data, they include writing it; its secrets belong to a group."""
     template = folder / f"{name}.xml"
     add = f"next: cod image add {name} {folder / name}.img --wait; "
     if "Its user data need" in template.read_text():

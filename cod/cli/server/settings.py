@@ -1,4 +1,4 @@
-"""`cod settings`: what the site's settings are, and changes of them on all servers."""
+"""`cod settings`: the site's settings, and changes of them on all servers."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def _simulate(
 
 
 def _of_trace(*, swf: str, nodes: int | None, cores: int | None, by: str) -> dict[str, Any]:
-    """Return a scenario around a trace: nodes of one type in one block."""
+    """Return a scenario for a trace, with nodes of one type in one block."""
     from cod.sim.scenario.swf import load
 
     log = load(Path(swf))
@@ -246,8 +246,8 @@ def _change(
 
 
 def _pairs(key: str, value: str) -> list[tuple[str, str]]:
-    """Return the keys of a sweep with their values: 'a+b' and '3' set both to 3, 'a+b' and '3+4'
-    each to its own."""
+    """Return the keys of a sweep with their values: 'a+b' and '3' set both keys to 3; 'a+b' and
+    '3+4' set a to 3 and b to 4."""
     keys, own = list(filter(None, key.split("+"))), value.split("+")
     if len(own) == 1:
         own *= len(keys)
@@ -257,7 +257,7 @@ def _pairs(key: str, value: str) -> list[tuple[str, str]]:
 
 
 def _rules_of(site_file: str) -> dict[str, Any]:
-    """Return the tables policy and energy of a site file, in place of the scenario's."""
+    """Return the tables policy and energy of a site file, which replace the scenario's."""
     from dataclasses import asdict
 
     from cod.site.load import ConfigError, read
@@ -295,7 +295,7 @@ def _known(result: dict[str, Any], curve: tuple[str, str]) -> tuple[str, str]:
 
 
 def _run(scenario: Scenario, check: bool, label: str) -> Simulation:
-    """Run the simulation, and show progress if that takes longer than a moment."""
+    """Run the simulation, and show its progress if it takes longer than a moment."""
     from cod.sim.check.rules import broken
     from cod.sim.run import Simulation
 
@@ -311,7 +311,7 @@ def _run(scenario: Scenario, check: bool, label: str) -> Simulation:
 
 
 class _Progress:
-    """A bar on standard error, from two seconds on."""
+    """A progress bar on standard error, which appears after two seconds."""
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._label, self._clock, self._since = label, clock, clock()
@@ -442,8 +442,8 @@ def _show(result: dict[str, Any]) -> None:
 
 
 def _booked(result: dict[str, Any]) -> Iterator[Any]:
-    """Yield a table of the reservations in advance and one of the moves, by demand, where there are
-    any."""
+    """Yield a table of the reservations in advance and a table of the moves, by demand, if there
+    are any."""
     for what, counts, head, seconds, figure in (
         ("reservations", RESERVATION, "MOST LATE BY", "delay", "max"),
         ("moves", MOVE, "MEAN TIME", "took", "mean"),
@@ -459,8 +459,8 @@ def _booked(result: dict[str, Any]) -> Iterator[Any]:
 
 
 def _labelled(kind: str, rows: dict[str, Any]) -> Any:
-    """Return a line for each group, queue or user: for those that used most, in the order of their
-    names."""
+    """Return a table with a line for each group, queue or user that used most, in the order of
+    their names."""
     most = sorted(rows, key=lambda name: -rows[name]["used_node_hours"])[:LISTED]
     held = kind == "group"
     cells = []
@@ -496,7 +496,7 @@ def _labelled(kind: str, rows: dict[str, Any]) -> Any:
 
 
 def _swept(key: str, runs: list[tuple[str, dict[str, Any]]]) -> Any:
-    """Return a line for each run."""
+    """Return a table with a line for each run."""
     from cod.sim.results.plots import metric
 
     rows = []

@@ -1,5 +1,5 @@
-"""`cod token`: tokens for the REST API. The site's are made in the database, so that the first one
-needs no token; with `--mine` one's own, over the API."""
+"""`cod token`: tokens for the REST API. The site's tokens are made in the database, so that the
+first one needs no token; `--mine` makes one's own over the API."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def list_(ctx: click.Context, mine: bool) -> None:
 
 
 def _run(ctx: click.Context, flow: Callable[..., T], *args: Any) -> T:
-    """Run a flow on the site's tokens. Raises `click.ClickException`, also away from the server."""
+    """Run a flow on the site's tokens. Raises `click.ClickException`, also on a host without the
+    site."""
     if not (file := Path(ctx.find_root().obj["site"] or SITE_FILE)).exists():
         raise click.ClickException(
             f"the site's tokens are in its database, and there is no {file} here: run this on the "
@@ -148,7 +149,7 @@ def _run(ctx: click.Context, flow: Callable[..., T], *args: Any) -> T:
 
 
 def _is_called(full: str, name: str, mine: bool) -> bool:
-    """Return whether a token's full name, which is NAME@USER for a user's, means `name`."""
+    """Return whether a token's full name, which is NAME@USER for a user's token, means `name`."""
     return (full.rpartition("@")[0] if mine else full) == name
 
 

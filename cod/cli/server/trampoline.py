@@ -1,4 +1,4 @@
-"""`cod trampoline`: what machines boot between the systems of their users."""
+"""`cod trampoline`: the system that machines boot between the systems of their users."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def _summary(facts: dict[str, Any]) -> str:
 
 
 def made(flavour: str, folder: Path, output: TextIO | None = None) -> None:
-    """Run the recipe that ships with this program; the result is in `folder`/<flavour>. `output`:
-    where the recipe's own lines go; None: to standard output."""
+    """Run the recipe that ships with this program; the result is in `folder`/<flavour>. The
+    recipe's messages go to `output`; None: to standard output."""
     from cod import recipes
 
     if recipes.trampoline(
@@ -101,8 +101,8 @@ def made(flavour: str, folder: Path, output: TextIO | None = None) -> None:
 
 
 def put(source: Path, target: Path) -> None:
-    """Replace `target` whole: a machine may be loading the old one. Parts with users of their own
-    serve it, whatever this shell's umask is."""
+    """Replace `target` as a whole, because a machine may be loading the old file. Any user can read
+    it, whatever this shell's umask is, because parts with users of their own serve it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_suffix(".partial")
     shutil.copy(source, partial)

@@ -1,4 +1,4 @@
-"""`cod vcm`: virtual cluster managers; enrolling them at the server, and running one here."""
+"""`cod vcm`: enrols virtual cluster managers at the server, and runs one on this host."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ def enroll(
 
 
 def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
-    """The files, and what to do with them. A configuration that is there already stays: it may have
-    the pool's keys."""
+    """Write the VCM's files, and print what to do with them. An existing configuration stays,
+    because it may have the pool's keys."""
     fields = {
         "vcm.key": "key",
         "vcm.crt": "certificate",
@@ -127,7 +127,7 @@ def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
     kept = (folder / "vcm.toml").exists()
     for name in [*names, *["vcm.toml"] * (not kept)]:
         write_private(folder / name, enrolled[fields[name]])  # a VCM may be reading it
-    (folder / "vcm.crt.renewed").unlink(missing_ok=True)  # of the one that is shut out now
+    (folder / "vcm.crt.renewed").unlink(missing_ok=True)  # of the VCM that has lost its access
     written = [*names, *["vcm.toml"] * (not kept)]
     if for_programs():
         print_json(
@@ -167,7 +167,7 @@ def vcm_table(values: list[Any]) -> Any:
 
 
 def _end(vcm: Any) -> str:
-    """Return when the VCM's certificate ends or ended, for people."""
+    """Return when the VCM's certificate expires or expired, for people."""
     if vcm["ends_at"] is None:
         return "-"
     return (
@@ -178,7 +178,7 @@ def _end(vcm: Any) -> str:
 
 
 def _warn(values: list[Any]) -> None:
-    """Warn on standard error of certificates that end soon and were not renewed."""
+    """Warn on standard error of certificates that expire soon and were not renewed."""
     for vcm in values:
         if vcm["ends_at"] is not None and vcm["ends_at"] < time.time() + NEAR:
             click.echo(
@@ -190,7 +190,7 @@ def _warn(values: list[Any]) -> None:
 
 
 def _from(vcm: Any) -> str:
-    """Return where it may come from."""
+    """Return the node or the address from which the VCM may connect."""
     if vcm["head"]:
         return str(vcm["head"]) + ("" if vcm["serial"] else " (has no certificate yet)")
     return str(vcm["address"] or "any")

@@ -1,4 +1,4 @@
-"""Check of the files that machines load at a boot: first-stage loaders, and the trampoline; and of
+"""Checks of the files that machines load at a boot (first-stage loaders and the trampoline), and of
 the programs that the server calls."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def loaders(context: Context) -> Iterator[Finding]:
 
 
 def trampoline(context: Context) -> Iterator[Finding]:
-    """Yield a finding for the trampoline: whether it is there, whole, of this version, and has
-    servers' drivers."""
+    """Yield a finding for the trampoline: whether it exists, is complete, is of this version, and
+    has drivers for servers."""
     folder = context.settings.boot / "trampoline"
     for name in ("vmlinuz", "ramdisk"):
         path = folder / name
@@ -98,7 +98,7 @@ def programs(context: Context) -> Iterator[Finding]:
 
 
 def _unreadable(path: Path) -> str:
-    """Return what is wrong with the file; '' where it has something in it."""
+    """Return why the file cannot be used; '' if it can be read and is not empty."""
     try:
         with path.open("rb") as file:
             return "" if file.read(1) else f"{path} is empty"
@@ -109,8 +109,8 @@ def _unreadable(path: Path) -> str:
 
 
 def no_loader(path: Path, *, uefi: bool) -> str:
-    """Return why the file is no first-stage loader for x86 machines of that firmware; '' if it may
-    be one."""
+    """Return why the file is no first-stage loader for x86 machines with that firmware; '' if it
+    may be one."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(4096)
@@ -129,8 +129,8 @@ def no_loader(path: Path, *, uefi: bool) -> str:
 
 
 def no_kernel(path: Path) -> str:
-    """Return why the file is no kernel that a loader starts (the boot protocol of Linux on x86), or
-    not the whole of one; '' if it may be one."""
+    """Return why the file is not a complete kernel for a boot loader (the boot protocol of Linux on
+    x86); '' if it may be one."""
     size = path.stat().st_size
     with path.open("rb") as file:
         head = file.read(0x260)
@@ -144,7 +144,8 @@ def no_kernel(path: Path) -> str:
 
 
 def _sources() -> str | None:
-    """Return the digest of the agent that this version would pack; None where it cannot be told."""
+    """Return the digest of the agent that this version would pack; None if it cannot be
+    computed."""
     try:
         done = recipes.trampoline("--sources", capture_output=True, timeout=120)
     except (OSError, subprocess.SubprocessError):

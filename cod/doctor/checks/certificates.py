@@ -1,5 +1,5 @@
-"""Certificates: the portal's and that of the authority for VCMs; whether key and certificate fit,
-and when they end."""
+"""Checks of the portal's certificate and that of the authority for VCMs: whether key and
+certificate belong together, and when they expire."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: bool) -> Finding:
-    """Return the finding on one certificate. `made`: COD makes both files if they are missing."""
+    """Return the finding about one certificate. `made`: COD makes both files if they are
+    missing."""
     if made and not _exists(files.certificate) and not _exists(files.key):
         return Finding(GOOD, f"{what}: COD makes it when the server starts")
     try:
@@ -69,7 +70,7 @@ def _exists(path: Path) -> bool:
 
 
 def _names(certificate: x509.Certificate) -> str:
-    """Return the first names and addresses that the certificate is for; the subject where it has
+    """Return the first names and addresses that the certificate is for, or its subject if it has
     none."""
     try:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

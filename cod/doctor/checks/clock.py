@@ -1,5 +1,5 @@
-"""The host's clock: whether the kernel counts it as synchronised. Leases, certificates and secrets
-live by it."""
+"""Check of the host's clock: whether the kernel counts it as synchronised. Leases, certificates and
+secrets depend on the time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def findings(
 
 
 def _remedy() -> str:
-    """Say how the clock gets a server of time, where chrony is installed and where it is not."""
+    """Return how to give the clock a time server, which depends on whether chrony is installed."""
     if shutil.which("chronyd"):
         return (
             "`chronyc sources` lists the time servers that chrony reaches: name one of the site's"

@@ -1,4 +1,5 @@
-"""The database: each of its hosts reachable, of this program's schema, its clock the host's."""
+"""Checks of the database: whether each of its hosts can be reached, has this program's schema, and
+has the same time as this host."""
 
 from __future__ import annotations
 
@@ -95,8 +96,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what is wrong with the hosts. One that is the only one and does not answer is left to
-    the question that follows."""
+    """Yield findings for hosts of the database with a fault. If there is only one host, and it does
+    not answer, the next check reports that."""
     for host, url in urls.items():
         engine = store.connect(url, size=1, patience=PATIENCE)
         try:

@@ -1,5 +1,5 @@
-"""The site's domain in DNS: whether this host's resolver answers for it from COD, as everybody
-else's should."""
+"""Check of the site's domain in DNS: whether this host's resolver gets its answers about the domain
+from COD, as every other resolver should."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = (1, 3)  # seconds for an answer, and for one to the question repeated
 def findings(
     context: Context, resolv_conf: Path = RESOLV_CONF, port: int = 53
 ) -> Iterator[Finding]:
-    """Yield one finding. `port`: where the name servers in `resolv_conf` listen."""
+    """Yield one finding. `port` is that of the name servers in `resolv_conf`."""
     site = context.site
     if not site.dns.port:
         yield Finding(
@@ -85,7 +85,7 @@ def findings(
 
 
 async def _authority(domain: str, servers: list[tuple[str, int]], reactor: Any) -> str:
-    """Return the primary name server in the SOA of the zone `domain`, '' where there is no such
+    """Return the primary name server in the SOA of the zone `domain`; '' if there is no such
     zone."""
     resolver = client.Resolver(servers=servers, timeout=PATIENCE, reactor=reactor)
     found, _authority, _additional = await resolver.lookupAuthority(domain)

@@ -1,10 +1,9 @@
-"""Other DHCP servers on the site's networks: four DISCOVERs on each interface, which commit nobody
-to anything.
+"""Check for other DHCP servers on the site's networks, by four DISCOVERs on each interface.
 
-Three ask as network-booting machines (BIOS, UEFI, UEFI by HTTP: some servers answer one kind only),
-one as a system. Offers are only listened to: none is
-requested, and servers forget an offer within minutes. The hardware address is made up for the
-occasion, and COD's own servers pass over what says that it is this probe (`cod.wire.dhcp.PROBE`).
+Three DISCOVERs are those of network-booting machines (BIOS, UEFI, UEFI by HTTP), because some
+servers answer only one kind; the fourth is that of an installed system. No offered address is
+requested, and servers forget an offer within minutes. The hardware address is random, and COD's own
+servers ignore this probe by its mark (`cod.wire.dhcp.PROBE`).
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import Subnet
 from cod.wire import dhcp as wire
 
-# seconds: a server may look for three whether an address is in use before it offers it
+# seconds: a server may check for three seconds whether an address is in use before it offers it
 PATIENCE = 5.0
-AGAIN = 2.0  # seconds after which all are sent once more
-FIRMWARE = {  # vendor class and architecture (RFC 4578) of the machine that a DISCOVER is of
+AGAIN = 2.0  # seconds after which all DISCOVERs are sent once more
+FIRMWARE = {  # vendor class and architecture (RFC 4578) of the machine in a DISCOVER
     "BIOS": (b"PXEClient:Arch:00000:UNDI:002001", 0),
     "UEFI": (b"PXEClient:Arch:00007:UNDI:003001", 7),
     "UEFI by HTTP": (b"HTTPClient:Arch:00016:UNDI:003001", 16),
@@ -36,8 +35,8 @@ _ETH_P_IP, _UDP = 0x0800, 17
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An answer: by whom, and what was offered to whom: `firmware` is a key of `FIRMWARE`; '' for a
-    system."""
+    """An offer of a DHCP server. `firmware` is a key of `FIRMWARE`; '': the offer is for an
+    installed system."""
 
     server: str
     address: str
@@ -88,7 +87,7 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _asked(sockets: dict[socket.socket, Subnet]) -> dict[Subnet, list[Offer]]:
-    """Ask on every socket, and return what was offered within `PATIENCE` seconds."""
+    """Send the DISCOVERs on every socket, and return the offers of the next `PATIENCE` seconds."""
     questions = {secrets.randbits(32): firmware for firmware in (*FIRMWARE, "")}
     mac = b"\x02" + secrets.token_bytes(5)  # locally administered: no machine's
     packets = [datagram(xid, mac, firmware) for xid, firmware in questions.items()]
@@ -109,8 +108,8 @@ def _asked(sockets: dict[socket.socket, Subnet]) -> dict[Subnet, list[Offer]]:
 
 
 def datagram(xid: int, mac: bytes, firmware: str) -> bytes:
-    """Return the DISCOVER as an IP datagram from 0.0.0.0 to everybody; answers are asked for by
-    broadcast."""
+    """Return the DISCOVER as an IP datagram from 0.0.0.0 to the broadcast address. It requests
+    answers by broadcast."""
     options = {
         wire.TYPE: b"\1",
         wire.USER_CLASS: wire.PROBE,
@@ -139,7 +138,7 @@ def datagram(xid: int, mac: bytes, firmware: str) -> bytes:
 
 
 def _offer(ip: bytes, questions: dict[int, str]) -> Offer | None:
-    """Return the answer to one of our questions that an IP datagram holds."""
+    """Return the offer in an IP datagram, if it answers one of our DISCOVERs."""
     start = (ip[0] & 15) * 4 if ip else 0
     if (
         len(ip) < start + 8
@@ -164,8 +163,8 @@ def _offer(ip: bytes, questions: dict[int, str]) -> Offer | None:
 
 
 def judged(subnet: Subnet, offers: Sequence[Offer], theirs: bool = False) -> Finding:
-    """Return the finding on one server's answers that are alike. `theirs`: the site leaves systems'
-    addresses to it."""
+    """Return the finding about like offers of one server. `theirs`: the site leaves systems'
+    addresses to that server."""
     offer = offers[0]
     kinds = [name for name in FIRMWARE if name in {each.firmware for each in offers}]
     only = f" ({', '.join(kinds)} only)" if len(kinds) < len(FIRMWARE) else ""

@@ -1,4 +1,4 @@
-"""Room on the disks that images, uploads and the database grow on."""
+"""Check of the free space on the disks of images, uploads and the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILES = 1000  # files that may be made at least
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each file system that the data folder stands on."""
+    """Yield a finding for each file system of the data folder."""
     settings = context.settings
     seen = dict[int, Path]()
     for path in (settings.data, settings.images, settings.incoming, settings.data / "cache"):

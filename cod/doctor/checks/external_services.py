@@ -1,10 +1,10 @@
-"""Checks of services outside this host: file servers, the directory, the OpenID Connect provider,
-the mail server, webhooks, KDCs and secondary name servers, each by one TCP connection, over TLS
-where the site file says so; whether browsers elsewhere can look up the name in links; and whether
-the groups exist in which the directory gives roles.
+"""Checks of services on other hosts: file servers, the directory, the OpenID Connect provider, the
+mail server, webhooks, KDCs and secondary name servers. Each is checked by one TCP connection, with
+TLS if the site file says so. Further checks are whether browsers elsewhere can look up the name in
+links, and whether the groups exist in which the directory gives roles.
 
-Nothing is sent but a TLS handshake: no account is tried, no mail or notice leaves. What the running
-server has met itself, and what lasts of it, is the check `faults`.
+Only a TLS handshake is sent: no account is tried, and no mail or notice is sent. The check `faults`
+reports what the running server knows of such services.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Resolve = Callable[[str], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class OutsideServer:
-    """A server elsewhere.
+    """A server on another host.
 
-    what     what the site uses it for, with its table of the site file
-    tls      a handshake is made; `ca_file`: whom it trusts, None: the system's authorities
-    banner   what the server says first, b'' for nothing
-    told_in  where its address is corrected
+    what     the site's use of it, with its table of the site file
+    tls      whether to make a handshake; `ca_file`: the authorities it trusts, None: the system's
+    banner   the server's first bytes, b'' if it sends none
+    told_in  where its address can be corrected
     """
 
     what: str
@@ -53,8 +53,8 @@ class OutsideServer:
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each server that the site file or a group names, for each group in which
-    the directory gives roles though it does not exist, and for the name in links."""
+    """Yield a finding for each server that the site file or a group names, for each missing group
+    in which the directory gives roles, and for the name in links."""
     known = rows(context.settings, groups.every)
     peers = [*named(context.site), *webhooks(context.site, known or ())]
     if known is None:
@@ -131,7 +131,8 @@ def webhooks(site: Site, known: Iterable[Group]) -> list[OutsideServer]:
 
 
 def _given_roles(site: Site, known: Collection[str]) -> Iterator[Finding]:
-    """Yield a finding for each group in which the directory gives roles, and which is not there."""
+    """Yield a finding for each group in which the directory gives roles, but which does not
+    exist."""
     for rule in site.signin.ldap.groups:
         if rule.group and rule.group not in known:
             yield Finding(
@@ -142,7 +143,7 @@ def _given_roles(site: Site, known: Collection[str]) -> Iterator[Finding]:
 
 
 def fault(peer: OutsideServer) -> str:
-    """Return why the server cannot be used, '' where it answers."""
+    """Return why the server cannot be used; '' if it answers."""
     try:
         with socket.create_connection((peer.host, peer.port), PATIENCE) as line:
             if peer.tls:
@@ -166,7 +167,7 @@ def _wrong_banner(line: socket.socket, banner: bytes) -> str:
 
 
 def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
-    """Yield a finding on the name that links have, such as those of invitations."""
+    """Yield a finding about the host name in links, such as those of invitations."""
     url = site.signin.url
     host = urlsplit(url).hostname if url else None
     if host is None:
@@ -197,7 +198,7 @@ def links(site: Site, resolve: Resolve) -> Iterator[Finding]:
 
 
 def _addresses(host: str) -> list[str]:
-    """Return the addresses that this host's resolver has for a name."""
+    """Return the addresses of a name, by this host's resolver."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):

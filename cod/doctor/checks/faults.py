@@ -1,4 +1,4 @@
-"""Check of what the running server has met outside of itself and what lasts of it."""
+"""Check of lasting faults outside COD that the running server has met."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = "`cod fault list` has all of them; docs/troubleshooting tells when each 
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each fault outside that the running server knows to last."""
+    """Yield a finding for each lasting fault outside COD that the running server knows."""
     known = items(context.settings, "/faults")
     if known is None:
         yield Finding(UNSEEN, "no server runs that knows of faults outside")
@@ -27,7 +27,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def sentence(fault: Mapping[str, Any], now: float) -> str:
-    """Return what a fault of the API is, since when, whom it affects, and who waits."""
+    """Return a sentence about a fault of the API: what it is, how long it has lasted, whom it
+    affects, and who waits."""
     parts = [f"{fault['what']}: {fault['about']}"]
     if fault["since"] is not None:
         parts.append(f"since {span(now - fault['since'])}")

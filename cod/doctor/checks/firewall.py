@@ -1,7 +1,8 @@
-"""The host's firewall: ports that the server opens and that no rule of nftables lets packets to.
+"""Check of the host's firewall: ports that the server opens, but that no rule of nftables accepts
+packets for.
 
-iptables writes nftables' rules, too. What a rule matches is read as far as ports, protocols and
-interfaces go; a rule that is not understood counts as one that accepts nothing.
+iptables writes nftables' rules, too. Only matches of ports, protocols and interfaces are
+understood. A rule with any other match counts as one that accepts nothing.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _verdict(
     interfaces: set[str],
     depth: int,
 ) -> str | None:
-    """Return what becomes of a packet to the port in a chain; None: it comes out at its end."""
+    """Return the verdict of a chain on a packet to the port; None if the packet passes the chain's
+    end without a verdict."""
     for expressions in by_chain.get(place, ()):
         if depth > 20 or not all(
             _matches(each["match"], port, interfaces) if "match" in each else _is_harmless(each)
@@ -101,14 +103,14 @@ def _verdict(
 
 
 def _is_harmless(expression: Mapping[str, Any]) -> bool:
-    """Return whether an expression lets each packet go on to the next: a verdict, a counter, a
+    """Return whether an expression never stops the evaluation of its rule: a verdict, a counter, a
     log."""
     known = {"accept", *TEXTS, "return", "jump", "goto", "counter", "log", "comment"}
     return expression.keys() <= known
 
 
 def _matches(match: Mapping[str, Any], port: Port, interfaces: set[str]) -> bool:
-    """Return whether a packet to the port from the nodes' network fits; False where it is not
+    """Return whether a packet to the port from the nodes' network matches; False if that is not
     known."""
     left, right = match["left"], match["right"]
     kind = port.kind.lower()
@@ -132,8 +134,8 @@ def _matches(match: Mapping[str, Any], port: Port, interfaces: set[str]) -> bool
 
 
 def _holds(right: Any, value: str | int) -> bool:
-    """Return whether the right side of a match has the value: itself, a list, a set, a range, or a
-    name with a star at its end."""
+    """Return whether the right side of a match has the value: as a single value, in a list, set or
+    range, or by a name that ends with a star."""
     if isinstance(right, dict):
         if "range" in right:
             first, last = right["range"]

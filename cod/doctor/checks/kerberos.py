@@ -9,7 +9,7 @@ from cod.doctor.finding import BAD, Context, Finding
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding if the command for keytabs is no program."""
+    """Yield a finding if the command for keytabs is not an executable program."""
     command = context.site.kerberos.keytab_command
     if command and not (os.path.isfile(command) and os.access(command, os.X_OK)):
         remedy = f"put a program there that anybody may run: chmod 755 {command} (docs/kerberos)"

@@ -1,5 +1,5 @@
-"""BMCs and outlets: each is asked once whether its machine is on, with the account that the server
-would use."""
+"""Check of BMCs and outlets. Each is asked once whether its machine is on, with the account that
+the server would use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST = 64  # machines that are asked, spread over the drivers and accounts
 
 def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each machine whose BMC fails, and one for each driver. A wrong password
-    counts at the BMC."""
+    counts as a failed sign-in at the BMC."""
     site = context.site
     if not site.power:
         yield Finding(
@@ -85,8 +85,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
-    """Yield a warning where nothing can order a network boot of UEFI machines, whose systems can
-    change the boot order."""
+    """Yield a warning about UEFI machines whose power driver cannot order a network boot, because
+    their systems can change the boot order."""
     names = sorted(
         node.name
         for node in known
@@ -105,7 +105,7 @@ def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
 
 
 def driverless_names(known: Sequence[Node]) -> list[str]:
-    """Return the names of the nodes that no driver can switch."""
+    """Return the names of the nodes without a power driver."""
     gone = ("expected", "new", "retired")
     return [
         node.name
@@ -115,12 +115,12 @@ def driverless_names(known: Sequence[Node]) -> list[str]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of others."""
     return first_few(names, FEW)
 
 
 def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:
-    """Ask all of them; return the power of each, or why it is not known."""
+    """Ask all of them; return the power of each machine, or the error in its place."""
     known = cache(drivers)
 
     async def ask(

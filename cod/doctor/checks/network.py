@@ -1,4 +1,5 @@
-"""The site's networks: interfaces that are up, addresses of this host, networks behind relays."""
+"""Checks of the site's networks: interfaces that are up, addresses of this host, networks behind
+relays."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ FORWARDING = Path("/proc/sys/net/ipv6/conf/all/forwarding")
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each subnet, and one for the metadata service's address where that is
-    wanted."""
+    """Yield a finding for each subnet, and one for the metadata service's address if the site uses
+    it."""
     if context.interfaces is not None:
         for subnet in context.site.subnets:
             yield (_local if subnet.interface else _relayed)(context.interfaces, subnet)
@@ -27,8 +28,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def isolation(forwarding: Path) -> Iterator[Finding]:
-    """Yield a finding where this host forwards IPv6: Linux does so for all interfaces or for none,
-    and what the server sets on its interfaces in isolated networks is for IPv4 only."""
+    """Yield a finding if this host forwards IPv6. Linux does so for all interfaces or for none, and
+    the rules that the server sets for its interfaces in isolated networks are for IPv4 only."""
     try:
         forwards = forwarding.read_text().strip() != "0"
     except OSError:  # a kernel without IPv6

@@ -1,4 +1,4 @@
-"""Check of the readers of the site's secrets, and of the server's limit of open files."""
+"""Checks of who can read the site's secrets, and of the server's limit of open files."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HANDLES = 4096  # open files below which some hundreds of nodes at once are too 
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each secret that others can read or that cannot be used, and one for open
-    files."""
+    """Yield a finding for each secret that others can read or that cannot be used, and one for the
+    limit of open files."""
     site, settings = context.site, context.settings
     named = {account.password_file: f"[[account]] {account.name}" for account in site.accounts}
     named |= {
@@ -80,8 +80,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def is_shared(data: Path) -> bool:
-    """Return whether the data folder is that of parts with users of their own, whose files the
-    check `users` looks at."""
+    """Return whether the data folder belongs to parts with users of their own, whose files the
+    check `users` examines."""
     try:
         return data.stat().st_gid in partusers.group_ids()
     except OSError:
@@ -89,7 +89,7 @@ def is_shared(data: Path) -> bool:
 
 
 def server_user() -> int | None:
-    """Return the id of the user that the server runs as; None where none runs on this host."""
+    """Return the id of the user that the server runs as; None if no server runs on this host."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if is_server((process / "cmdline").read_bytes()):
@@ -98,14 +98,14 @@ def server_user() -> int | None:
 
 
 def others_files(data: Path, user: int | None) -> Finding | None:
-    """Return a finding where the data folder, or something directly in it, is not the server's
-    `user`'s; None: no server runs, and all is to be the folder's owner's."""
+    """Return a finding if the data folder, or something directly in it, does not belong to the
+    server's `user`. None: no server runs, and all should belong to the folder's owner."""
     try:
         owner = user if user is not None else data.stat().st_uid
         places = [data, *sorted(data.iterdir())]
         foreign = [path for path in places if path.lstat().st_uid != owner]
     except OSError:
-        return None  # another check says so
+        return None  # another check reports that
     if owner == 0 or not foreign:  # root may write to all
         return None
     return Finding(
@@ -127,7 +127,8 @@ def _user(number: int) -> str:
 
 
 def _handles() -> Finding:
-    """Return a finding on how many files the running server may open, or this shell without one."""
+    """Return a finding about the number of files that the running server may open. Without a server
+    it is about this shell."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     whose = "this shell; the unit file sets 65536"
     for process in Path("/proc").glob("[0-9]*"):

@@ -1,6 +1,8 @@
-"""The ports that the server opens: free, held by the server itself, or held by somebody else.
+"""Check of the ports that the server opens: each is free, held by the server itself, or held by
+another process.
 
-Who listens is read from /proc/net, so nothing is bound. Whose a socket is, is seen by root alone.
+Listening sockets are read from /proc/net, so the check binds nothing. Only root can see which
+process has a socket.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ REMEDIES = {
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """A port that the server opens; `address` '0.0.0.0' is any."""
+    """A port that the server opens. The `address` '0.0.0.0' is any."""
 
     name: str
     kind: str
@@ -46,8 +48,8 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that listens; `pid` 0: one that only root can see. `ours`: a part of `cod
-    serve`."""
+    """A process that listens. `pid` is 0 if only root can see the process. `ours`: it is a part of
+    `cod serve`."""
 
     pid: int
     command: str
@@ -55,7 +57,7 @@ class Holder:
 
 
 def wanted(context: Context) -> list[Port]:
-    """Return the ports that the site file has the server open."""
+    """Return the ports that the server opens by the site file."""
     site, settings = context.site, context.settings
     ports = [Port("DHCP", "UDP", "0.0.0.0", 67)]
     for address in dict.fromkeys(subnet.server for subnet in site.subnets):
@@ -80,7 +82,7 @@ def wanted(context: Context) -> list[Port]:
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each port that is not as it should be, and one for the others."""
+    """Yield a finding for each port with a fault, and one for all others."""
     held = {port: _holders(port) for port in wanted(context)}
     runs = any(holder.ours for holders in held.values() for holder in holders)
     good = 0
@@ -116,7 +118,7 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _holders(port: Port) -> list[Holder]:
-    """Return the processes that listen where the server wants to: on that address, or on all."""
+    """Return the processes that listen on the port's address, or on all addresses."""
     inodes = set()
     for name in (port.kind.lower(), f"{port.kind.lower()}6"):
         with suppress(OSError):
@@ -135,7 +137,7 @@ def _holders(port: Port) -> list[Holder]:
 
 
 def _address(written: str) -> str:
-    """Return an address of /proc/net, which writes words of 32 bits in the host's order."""
+    """Return an address of /proc/net, where words of 32 bits are in the host's byte order."""
     raw = b"".join(bytes.fromhex(written[at : at + 8])[::-1] for at in range(0, len(written), 8))
     return socket.inet_ntop(socket.AF_INET if len(raw) == 4 else socket.AF_INET6, raw).removeprefix(
         "::ffff:"
@@ -162,6 +164,7 @@ def _owners(inodes: set[str]) -> list[Holder]:
 
 
 def is_server(line: bytes) -> bool:
-    """Return whether a command line as in /proc/PID/cmdline is that of a part of `cod serve`."""
+    """Return whether a command line, in the form of /proc/PID/cmdline, is that of a part of `cod
+    serve`."""
     words = line.split(b"\0")
     return b"serve" in words and any(word == b"cod" or word.endswith(b"/cod") for word in words)

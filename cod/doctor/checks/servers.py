@@ -1,5 +1,5 @@
-"""The site's servers: their parts started together; the others seen lately, of this version, at the
-addresses of the site file."""
+"""Checks of the site's servers: a host's parts were started together; the other servers were seen
+lately, are of this version, and have the addresses in the site file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LATELY = 3600.0  # seconds
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield what is wrong with the site's servers. That the database does not answer is for its own
-    check to say."""
+    """Yield findings about faults of the site's servers. A database that does not answer is
+    reported by its own check."""
     parts = rows(context.settings, servers.every)
     if parts is None:
         return
@@ -66,7 +66,8 @@ def findings(context: Context) -> Iterator[Finding]:
 
 
 def _restarted(parts: Sequence[HostPart], now: float) -> Iterator[Finding]:
-    """Yield parts that run, and were lately started without the others of their host."""
+    """Yield a finding for each running part that was lately started without the others of its
+    host."""
     running = [each for each in parts if now - each.seen_at <= servers.SILENT]
     for part in running:
         # seen since: the others' rows say for a while what was before all were started anew

@@ -1,4 +1,4 @@
-"""Check for settings in which the site file and a change made while the servers ran are at odds."""
+"""Check for settings in which the site file contradicts a change made while the servers ran."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from cod.quantity import counted
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each setting whose change and site file are at odds, as the running
-    server has them."""
+    """Yield a finding for each setting whose change contradicts the site file, by the running
+    server's report."""
     every = items(context.settings, "/settings")
     if every is None:
         yield Finding(UNSEEN, "no server runs that knows of changed settings")

@@ -1,5 +1,5 @@
-"""Switches: each is asked once, with the account that the server would use, what it says of
-itself."""
+"""Check of switches. Each is asked once for a description of itself, with the account that the
+server would use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Check of what tenants can do to each other's machines on the network that they share:
-docs/security.md."""
+"""Check of what tenants can do to each other's machines on a shared network: docs/security.md."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from cod.doctor.finding import GOOD, WARNING, Context, Finding
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding on whether clusters share the provisioning network, one if machines are
+    """Yield a finding about whether clusters share the provisioning network, one if machines are
     approved automatically, and one if power drivers cannot tell whether a machine is on."""
     site = context.site
     if site.isolates:

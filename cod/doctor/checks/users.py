@@ -1,4 +1,5 @@
-"""Check that the server's parts run as users of their own, with the files that they need."""
+"""Check that each of the server's parts runs as a user of its own, and that the files it needs have
+the right owners."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from cod.site import load, ownership
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for what is not as it should be, or one that all is."""
+    """Yield a finding for each fault, or one that there is none."""
     if missing := partusers.missing():
         yield Finding(
             WARNING,
