@@ -102,7 +102,7 @@ def get(ctx: click.Context, kinds: str, name: str | None, output: str, as_json: 
       cod get all > site.yaml
       cod get group physics
     """
-    from cod.cli.site_files import written  # what writes YAML is slow to load
+    from cod.cli.site_files import written  # the YAML writer is slow to load
 
     asked = None if kinds == "all" else kinds
     items = client(ctx).every("/documents", kind=asked, name=name)

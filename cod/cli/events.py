@@ -1,4 +1,4 @@
-"""`cod events`: what happens, live."""
+"""`cod events`: events as they happen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cod notice`: what groups were told, and whether it reached them."""
+"""`cod notice`: notices to groups, and their deliveries."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def _referred(path: Path, node: Any, values: dict[str, Any]) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "is not UTF-8"
         raise _Fault(node.start_mark, f"names the file {what}: {why}") from None
-    # a secret in a file of one line has a newline behind it that it does not mean
+    # the newline after a secret in a file of one line does not belong to the secret
     return text.removesuffix("\n") if text.count("\n") == 1 else text
 
 

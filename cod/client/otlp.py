@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
 
 PLACE = "/v1/traces"
-TIMEOUT = 10.0  # seconds, as exporters of OpenTelemetry have it
+TIMEOUT = 10.0  # seconds, the default of OpenTelemetry's exporters
 LONGEST = 65_536  # bytes of an answer that are read
 _INTERNAL, _ERROR = 1, 2  # kinds of spans, and of their ends
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # of a header (RFC 9110, 5.6.2)

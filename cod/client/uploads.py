@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 
 from cod.client import ApiError, Client, Unreachable, full_name, path, path_of
 
-# bytes of one request: what the server reads on of one that it refuses, so that its reason is heard
+# bytes of one request: the server reads so much of a refused request, so that the client can read
+# the reason
 PIECE = 1 << 26
 PIECE_TYPE = "application/offset+octet-stream"
 # seconds before each attempt while nothing gets through

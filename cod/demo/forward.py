@@ -44,6 +44,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 if __name__ == "__main__":
-    # PR_SET_PDEATHSIG: it goes with the program that started it
+    # PR_SET_PDEATHSIG: the process ends with the program that started it
     ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))
     asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))

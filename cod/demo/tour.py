@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     try:
-        control.down(options.lab)  # what a killed tour left behind, which may have the port
+        control.down(options.lab)  # the rest of a killed tour, which may hold the port
         with closing(_listening(options.port)) as door:
             port = door.getsockname()[1]
             console.print("Four machines and a server are made ready …")

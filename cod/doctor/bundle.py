@@ -69,7 +69,7 @@ def write(
         for name, part in parts.items():
             try:
                 text = part()
-            except Exception as error:  # one part's fault leaves the others
+            except Exception as error:  # an error in one part must not lose the others
                 text = f"{type(error).__name__}: {error}"
             content = without_secrets(text).encode(errors="replace")
             entry = tarfile.TarInfo(f"{path.name.removesuffix('.tar.gz')}/{name}")

@@ -72,7 +72,7 @@ def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator
             try:
                 check = getattr(importlib.import_module(f"cod.doctor.checks.{module}"), function)
                 yield from (replace(each, check=name) for each in check(context))
-            except Exception as error:  # one check's fault hides no other's findings
+            except Exception as error:  # an error in one check must not hide the findings of others
                 yield Finding(
                     UNSEEN,
                     f"the check failed: {type(error).__name__}: {error}",

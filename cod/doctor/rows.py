@@ -26,7 +26,7 @@ def rows(settings: Settings, read: Callable[[Tx], T]) -> T | None:
     another schema."""
     url = make_url(next(iter(database_urls(settings.database).values())))
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        return None  # to connect would make it
+        return None  # a connection would create the file
     engine = connect(settings.database)
     try:
         schema.check(engine)

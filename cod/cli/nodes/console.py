@@ -14,7 +14,7 @@ from cod.cli.terminal_text import json_text
 from cod.client import Client, path
 
 POLL = 1.0  # seconds
-NEXT = 2**20  # bytes that are asked for at a time while it is followed
+NEXT = 2**20  # bytes that are requested at a time while the console is followed
 
 
 @click.command()

@@ -25,7 +25,7 @@ from cod.cli.show import (
 from cod.client import ApiError, path
 from cod.model.views import NodeView
 
-MOST = 500  # machines in one question, as `web.api.resources.inventory` takes them
+MOST = 500  # machines in one request, as in `web.api.resources.inventory`
 FORMATS = (
     "csv",
     "dhcpd",
@@ -106,7 +106,7 @@ def import_(
       cod node import csv machines.csv --dry-run
       cod node import xcat nodes.stanza --account rack1
     """
-    # what reads YAML is slow to load
+    # the YAML reader is slow to load
     from cod.machine_lists import READERS
     from cod.machine_lists.entry import ListedMachine, UnreadableList
 
@@ -135,16 +135,16 @@ def _enter(
     """POST the entries in parts; return the outcome of each. `places` are the entries' places in
     the list.
 
-    Entries that share a name or identifier with others are sent last and together, because the
-    server refuses the later of two such entries if both are in one request. Raises `ApiError` with
-    the places of faults.
+    Entries that share a name or identifier are sent first, so that they are in the same request
+    where possible: the server refuses the later of two such entries only if both are in one
+    request. Raises `ApiError` with the places of faults.
     """
     api, outcomes = client(ctx), dict[int, Any]()
     times = Counter(mark for each in entries for mark in _marks(each))
     single = [all(times[mark] == 1 for mark in _marks(each)) for each in entries]
     order = sorted(range(len(entries)), key=single.__getitem__)
     parts = [order[start : start + MOST] for start in range(0, len(order), MOST)]
-    # a pipe gets no bar
+    # click shows no bar in a pipe
     with click.progressbar(parts, label="Machines", file=sys.stderr, hidden=len(parts) < 2) as bar:
         for part in bar:
             try:

@@ -18,7 +18,7 @@ from cod.client import ApiError, Client
 from cod.quantity import counted
 
 SHOWN = 5  # nodes that a question names
-LONGEST = 3500  # characters of names in one question of a list
+LONGEST = 3500  # characters of names in one request for a list
 where_option = click.option(
     "--where", default="", metavar="FILTER", help="Only nodes that the filter means: rack=r12."
 )
@@ -85,7 +85,7 @@ def names_of(api: Client, nodes: ChosenNodes) -> list[str]:
     try:
         return [each["name"] for each in listed(api, nodes)]
     except ApiError as error:
-        if nodes.lone and error.field == "names":  # as where its path is asked for
+        if nodes.lone and error.field == "names":  # the same error as that of the node's own path
             raise ApiError(404, "not_found", error.detail) from None
         raise
 

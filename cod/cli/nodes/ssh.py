@@ -22,12 +22,12 @@ from cod.cli.terminal_text import printable
 from cod.client import ApiError, Client, path
 from cod.quantity import first_few
 
-TIMEOUT = "ConnectTimeout=20"  # by itself ssh waits for a silent host for minutes
-FEW = 5  # names that a hint has
+TIMEOUT = "ConnectTimeout=20"  # without a limit ssh waits minutes for a silent host
+FEW = 5  # names in a hint
 MISSING = 255  # exit code of ssh(1) where it cannot connect
 LONGEST = 65536  # bytes of a line of output; a longer one is printed in pieces
 _COMMAND = "cod.ssh.command"
-# A last line without an end would swallow the first key.
+# The first key would be joined to a last line without a newline.
 _ADD_KEYS = """\
 umask 077; added=0
 mkdir -p ~/.ssh && cd ~/.ssh && touch authorized_keys || exit 1

@@ -180,7 +180,7 @@ def set_(
         | by_type("--shares", shares, "shares", "type_shares")
     )
     if by_types.get("shares", 0) is None:
-        del by_types["shares"]  # none of single types; of the site it has some
+        del by_types["shares"]  # 'none' is for types: a group always has shares of the site
     entitled = by_types | {
         key: None if value == "none" else value
         for key, value in said_of_shares.items()

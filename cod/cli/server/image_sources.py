@@ -24,7 +24,7 @@ _TABLES = {
     "full": "MBR whose four partitions are taken",
     "none": "no partition table",
 }
-_TAR = (257, b"ustar")  # where a tar archive says that it is one
+_TAR = (257, b"ustar")  # where a tar archive has its magic
 _TEMPLATE = """<template name="{name}">
   <description>{system}</description>
   <requires>{firmware}<disk><size min="{size}"/></disk></requires>

@@ -81,7 +81,7 @@ def ready(site_file: Path) -> list[str]:
     """Make missing keys and folders of the site, and give every file its owner. Return a sentence
     for each change. Raises `Unready`, `ConfigError`, OSError."""
     site, settings = load.load(site_file)
-    with secretfile.alone_in(settings.data):  # the parts' units start at once
+    with secretfile.alone_in(settings.data):  # the parts' units start at the same time
         done = list(_move_database(settings))
         try:
             preparation.prepare(site, settings)
@@ -89,7 +89,7 @@ def ready(site_file: Path) -> list[str]:
             raise Unready(str(error)) from None
         else:
             for part in partusers.USERS:
-                with suppress(FileExistsError):  # whatever it is: a part's link is not followed
+                with suppress(FileExistsError):  # it may be a part's link, which is not followed
                     settings.lock(part).touch(mode=0o600, exist_ok=False)
         finally:  # a bad certificate concerns one part only
             file, counters = load.read(site_file), preparation.counters_folder(settings)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cod.vcm.settings import Settings
 
 S = TypeVar("S", bound="Settings")
-# seconds before its end in which a certificate should have been renewed long ago
+# seconds before its expiry in which an unrenewed certificate is reported
 NEAR = 30 * 86400.0
 
 name_argument = click.argument("vcluster")

@@ -99,7 +99,7 @@ def _asked(sockets: dict[socket.socket, Subnet]) -> dict[Subnet, list[Offer]]:
                 try:
                     raw.sendto(packet, (raw.getsockname()[0], _ETH_P_IP, 0, 0, b"\xff" * 6))
                 except OSError:
-                    continue  # the interface is down, which another check says
+                    continue  # the interface is down, which another check reports
         while (left := begin + pause - time.monotonic()) > 0:
             for ready in select.select(list(sockets), [], [], left)[0]:
                 if offer := _offer(ready.recv(4096), questions):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 
-LEAST, FEW = 1 << 30, 10 << 30  # bytes: below, images cannot be taken in; below, not for long
+# bytes: below the first, images cannot be taken in; below the second, not for long
+LEAST, FEW = 1 << 30, 10 << 30
 FILES = 1000  # files that may be made at least
 
 

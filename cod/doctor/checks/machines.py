@@ -61,7 +61,7 @@ def findings(context: Context) -> Iterator[Finding]:
     for machine in machines:
         ranked.append((seen[machine[1], machine[3]], len(ranked), machine))
         seen[machine[1], machine[3]] += 1
-    # Of each driver and account as evenly as can be.
+    # The machines are spread evenly over drivers and accounts.
     asked = [machine for *_, machine in sorted(ranked, key=lambda each: each[:2])[:MOST]]
     if not known:  # a site without machines: rules that name one machine can be tried
         asked = [

@@ -70,7 +70,7 @@ def _restarted(parts: Sequence[HostPart], now: float) -> Iterator[Finding]:
     host."""
     running = [each for each in parts if now - each.seen_at <= servers.SILENT]
     for part in running:
-        # seen since: the others' rows say for a while what was before all were started anew
+        # only parts seen since then: after a restart of all parts, other rows are old for a while
         others = (
             each.started_at
             for each in running

@@ -267,7 +267,7 @@ def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) 
         return ""
     try:
         found = shown.call(asked_to_see(shown, ask, names))(tx)
-    except Refused:  # the change has ended it
+    except Refused:  # the thing no longer exists after the change
         return ""
     return tag(encoded(shown.shown(found, ask.who)))
 

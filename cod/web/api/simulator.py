@@ -16,8 +16,8 @@ from cod.childprocess import ChildProcess
 from cod.web.http.errors import HttpProblem
 
 PROGRAM = (sys.executable, "-P", "-m", "cod.service.share_preview")
-SECONDS = 55.0  # until a browser's or a program's patience ends, which is a minute
-WAIT = 10  # seconds after which it is worth asking again
+SECONDS = 55.0  # less than a minute, after which browsers and programs give up
+WAIT = 10  # seconds after which a client should try again
 TOO_MUCH = "simulating these days takes longer than the server allows: name fewer days"
 BUSY = "another preview is being simulated, one at a time: try again in some seconds"
 
@@ -25,7 +25,7 @@ log = logging.getLogger("cod.api")
 
 
 class Simulator:
-    """One server's. `stop` ends what is under way."""
+    """The simulator of one server. `stop` ends a running simulation."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -46,7 +46,7 @@ class Simulator:
             self._child = None
             if limit is not None and limit.active():
                 limit.cancel()
-        if status is None:  # a signal: its limit of processor time, or ours
+        if status is None:  # a signal ended it, by its limit of processor time or from here
             raise HttpProblem(422, "invalid", TOO_MUCH, "days")
         if status != 0:
             log.error("a preview failed: %s", trouble[-2000:].decode(errors="replace"))
@@ -54,6 +54,6 @@ class Simulator:
         return json.loads(output)
 
     def stop(self) -> None:
-        """End what is under way."""
+        """End a running simulation."""
         if self._child is not None:
             self._child.kill()

@@ -26,7 +26,7 @@ from cod.web.http.uploads.body import FileBody, Flow
 from cod.web.http.uploads.piece import Piece
 from cod.wire.tus import PIECE_TYPE
 
-# bytes of a piece that are read from the network in one go; Twisted's 64 KiB cost a third more CPU
+# bytes of a piece that are read from the network at once; Twisted's 64 KiB cost a third more CPU
 AT_A_TIME = 2**18
 
 

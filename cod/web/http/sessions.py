@@ -22,7 +22,7 @@ from cod.model import Who
 from cod.web.http.errors import HttpProblem
 
 SESSION, VISIT, FLASH = "__Host-cod", "__Host-cod-visit", "__Host-cod-flash"
-AWAY = "__Host-cod-away"  # while somebody signs in elsewhere
+AWAY = "__Host-cod-away"  # during a sign-in at an OpenID Connect provider
 _SIZE = 32
 LONGEST_FLASH = 1000  # characters
 
@@ -46,7 +46,7 @@ class PortalSession:
 
     @property
     def who(self) -> Who | None:
-        """Return the user who is signed in; None where nobody is."""
+        """Return the user who is signed in; None if nobody is."""
         return self.session.who if self.session else None
 
     def csrf(self) -> str:

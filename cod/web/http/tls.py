@@ -36,7 +36,7 @@ class WebTls:
     def reread(self) -> None:
         """Read certificate and key from their files again, for new connections."""
         files = self._files()
-        chain: Any  # what pyOpenSSL wants today; twisted's annotations name what it wanted before
+        chain: Any  # as pyOpenSSL takes it now; Twisted's annotations are those of older versions
         key: Any
         chain, key = webcert.loaded(files)
         self._options = CertificateOptions(
@@ -44,7 +44,7 @@ class WebTls:
             certificate=chain[0],
             extraCertChain=chain[1:],
             raiseMinimumTo=TLSVersion.TLSv1_2,
-            # browsers offer HTTP/2 as well, and take it ill if none is chosen
+            # browsers offer HTTP/2 as well, and may fail if the server chooses no protocol
             acceptableProtocols=[b"http/1.1"],
         )
         if (shown := files.fingerprint()) != self.fingerprint:

@@ -244,7 +244,7 @@ class Portal:
     def _context(self, asked: PageRequest, place: str, form: Form | None = None) -> dict[str, Any]:
         """Return the variables that every template gets; see `web.portal`."""
         visit = asked.visit
-        csrf = cache(visit.csrf)  # one for all forms of an answer
+        csrf = cache(visit.csrf)  # one token for all forms of an answer
 
         def forms(path: str, mark: str = "") -> Form:
             made = form if form and form.path == path else Form(path, csrf(), secrets.token_hex(16))

@@ -53,7 +53,7 @@ class Templates:
             "url": links.url,
             "glossary": glossary.TERMS,
             "asset": assets.paths.__getitem__,
-            "has_asset": assets.paths.__contains__,  # the widgets' are not on every server
+            "has_asset": assets.paths.__contains__,  # not every server has the widgets' files
             "node_words": formatting.NODE_WORDS,
             "phases": states.PHASES,
             "nav_counted": nav.COUNTED,

@@ -30,7 +30,7 @@ MEMBERS = ("member", "uniqueMember")
 """Attributes of groups whose values are distinguished names."""
 GROUPS = {"group", "groupofnames", "groupofuniquenames"}
 """Classes of entries that are groups. posixGroup is missing, because people may have it, too."""
-MOST = 10_000  # members of a group that are looked at
+MOST = 10_000  # members of a group that are read
 ATTRIBUTES = ("displayName", "cn", "mail", "uidNumber", "gidNumber", *STAYS)
 AWAY = "the directory that people sign in by does not answer: try again, or ask an administrator"
 
@@ -191,7 +191,7 @@ class _DirectoryReader:
         name = subject.removeprefix("ldap:")
         if len(subject) >= LONGEST:  # a name that was cut off
             return True
-        if "=" not in name:  # an entry's number, as `_stays` has it
+        if "=" not in name:  # an entry's UUID, as in `_stays`
             octets = re.sub("(..)", r"\\\1", name)  # RFC 4515: a backslash before each two digits
             mine = f"(entryUUID={name})" if "-" in name else f"(objectGUID={octets})"
             wanted = f"(&{mine}{self._whoever})"

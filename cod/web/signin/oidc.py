@@ -24,9 +24,9 @@ from cod.model import Identity, Oidc, Refused
 from cod.security import secretfile
 
 PAGE = "/sign-in/oidc"
-PATIENCE = 600.0  # seconds for signing in over there
-KEEP = 3600.0  # seconds that a provider's description and keys are believed
-SILENCE = 10.0  # seconds that it may keep silent
+PATIENCE = 600.0  # seconds that a sign-in at the provider may take
+KEEP = 3600.0  # seconds for which a provider's description and keys are kept
+SILENCE = 10.0  # seconds after which an unanswered request to the provider fails
 SIGNED_BY = (
     "RS256",
     "RS384",

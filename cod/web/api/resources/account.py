@@ -67,7 +67,7 @@ class Myself(Reply):
 
     @classmethod
     def of_who(cls, who: model.Who, user: model.User | None, roles: list[model.Member]) -> Myself:
-        """Return the reply from the caller, and what is known about them."""
+        """Return the reply for the caller, with the known facts about the caller's user."""
         return cls.read_from(
             who,
             user=UserReply.of(user) if user else None,

@@ -44,7 +44,7 @@ class GroupCreate(CreateOf[Group]):
 
 
 class GroupPatch(PatchOf[Group]):
-    """Changes to a group; what is left out stays."""
+    """Changes to a group. A field that is left out stays as it is."""
 
 
 class WebhookSecret(Reply):

@@ -1,4 +1,4 @@
-"""A held site: whether its machines and its database agree, and what an administrator decides."""
+"""A held site: comparisons of its machines with the database, and an administrator's decisions."""
 
 from __future__ import annotations
 

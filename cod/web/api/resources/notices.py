@@ -180,7 +180,7 @@ NOTICES = (
         lambda a: partial(reading.mark, who=a.who, ids=a.body.ids, until=a.body.until),
         reply=UnreadReply,
         body=NoticesRead,
-        idle=lambda left: True,  # reading is no change that others ask the audit about
+        idle=lambda left: True,  # the audit need not have a row when somebody reads notices
     ),
     route(
         "GET /me/notices/mail",

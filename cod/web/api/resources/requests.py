@@ -79,7 +79,7 @@ class RequestQuery(Paged):
 
 
 class RequestSubmit(CreateOf[AskedNodes]):
-    """Nodes that a vcluster needs in addition to those that it has."""
+    """Nodes that a vcluster needs in addition to its present ones."""
 
     tuples: list[TupleAsk] = Field(min_length=1, max_length=100)
     spread: bool = Field(

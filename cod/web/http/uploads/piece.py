@@ -118,7 +118,7 @@ class Piece:
         self._count += len(data)
         if self._count >= GATHER:
             self._go_on()
-        if self._count >= GATHER and not self._held:  # a thread is at work
+        if self._count >= GATHER and not self._held:  # a thread is still writing
             self._held = True
             self._connection.hold()
 

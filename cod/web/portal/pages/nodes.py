@@ -51,7 +51,7 @@ def _list(tx: Tx, ask: PageCall[Names, NodeQuery]) -> dict[str, Any]:
     wrong = ""
     try:
         found = NODES[0].call(ask)(tx)
-    except Refused as refused:  # what was typed is shown with what is wrong with it
+    except Refused as refused:  # the page shows the fault with the filter
         if refused.field not in ("where", "names"):
             raise
         wrong = refused.sentence
@@ -144,7 +144,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     }
 
 
-_IN_TABLES = ("nic", "disk", "pci ")  # facts that the page has in tables
+_IN_TABLES = ("nic", "disk", "pci ")  # facts that the page shows in tables
 NIC_HEADS = ("NIC", "MAC", "Driver", "Link", "Switch port")
 DISK_HEADS = ("Disk", "Model", "Size", "Kind", "Wear", "Powered on", "Defects")
 _DEFECTS = (

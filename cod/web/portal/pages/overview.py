@@ -18,7 +18,7 @@ from cod.web.portal.page import Page, act
 
 SOONEST = Part(limit=12, sort="expires_at")
 FEW = Part(limit=8)
-MOST = 50  # nodes on their way that are shown
+MOST = 50  # nodes in progress that are shown
 
 
 def _overview(tx: Tx, ask: Call) -> dict[str, Any]:

@@ -49,7 +49,7 @@ ACTIONS = (
         f"PATCH {SHOWN}",
         SHOWN,
         "{reply.name} is {reply.text} on all servers.",
-        # as it was typed: the API reads it by the setting's own kind
+        # the text as typed: the API converts it by the setting's kind
         body=lambda fields: {"value": fields.one("value")},
     ),
     act(f"{SHOWN}/undo", f"POST {SHOWN}/undo", SHOWN, "{reply.name} is {reply.text} again."),

@@ -90,7 +90,7 @@ def _body(fields: Fields, *more: str) -> dict[str, Any]:
         try:
             number = float(text) if text else None
         except ValueError:
-            body[name] = text  # the API says what it should be
+            body[name] = text  # the API refuses it with a reason
             continue
         whole = number is not None and name in WHOLE and number.is_integer()
         body[name] = int(number) if whole and number is not None else number

@@ -140,7 +140,7 @@ PRESETS: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 """What a form for a new cluster may begin with: words, and the query."""
 _LATEST = ListPage(limit=20)
-_MOST_PRESETS = 3  # of the clusters that were asked for last
+_MOST_PRESETS = 3  # presets made from the clusters requested last
 
 
 def _presets(tx: Tx, ask: Call) -> list[tuple[str, dict[str, Any]]]:

@@ -41,7 +41,7 @@ from cod.web.api.routes import (
     route,
 )
 
-MOST = 10_000  # documents in one question
+MOST = 10_000  # documents in one request
 
 
 class DocumentSet(Body):

@@ -32,7 +32,7 @@ from cod.web.api.routes import Call, Named, NamedMember, Names
 
 Values = Mapping[str, Any]
 Things = dict[str, dict[str, Any]]
-MOST_NODES = 10_000  # of one block
+MOST_NODES = 10_000  # nodes of one block
 
 
 class GroupFields(GroupPatch):
@@ -199,7 +199,7 @@ def _member(name: str, before: Values | None, changes: Values | None) -> list[Do
     names = NamedMember(group, user)
     if changes is None:
         return [DocumentAct("DELETE /groups/{name}/members/{user}", names)]
-    # a group has an owner before it loses one
+    # owners are added early, so that a group never loses its last one
     owns = changes.get("role") == Role.OWNER
     return [DocumentAct("PUT /groups/{name}/members/{user}", names, {**changes}, early=owns)]
 

@@ -160,7 +160,7 @@ class DocumentStep:
 
 
 def read_document(place: int, values: Mapping[str, Any]) -> CheckedDocument | dict[str, str]:
-    """Return the document, or what is wrong with its fields."""
+    """Return the checked document, or the faults of its fields by field."""
     given, faults = dict(values), dict[str, str]()
     kind = KINDS.get(str(given.pop("kind", "")))
     if kind is None:

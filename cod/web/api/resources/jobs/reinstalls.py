@@ -1,4 +1,4 @@
-"""Nodes of vclusters that are installed anew where they are."""
+"""Reinstallation of vclusters' nodes in place."""
 
 from __future__ import annotations
 
