@@ -93,7 +93,7 @@ def apply(
 @as_json_option
 @click.pass_context
 def get(ctx: click.Context, kinds: str, name: str | None, output: str, as_json: bool) -> None:
-    """Print what is there as documents that `cod apply` takes. Secrets are left out.
+    """Print the site's configuration as documents that `cod apply` takes. Secrets are left out.
 
     KIND is group, member, type, share, block, template, volume, port or vcm, several with commas
     between, or all.

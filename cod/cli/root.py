@@ -172,7 +172,7 @@ class Root(click.Group):
         return name, command, rest
 
     def _nouns_with(self, ctx: click.Context, verb: str) -> list[str]:
-        """Return the nouns that have the verb. Imports all of them."""
+        """Return the nouns that have the verb. Imports the modules of all nouns."""
         groups = [(noun, self.get_command(ctx, noun)) for noun in COMMANDS]
         return [
             n for n, group in groups if isinstance(group, click.Group) and verb in group.commands

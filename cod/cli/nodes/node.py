@@ -96,7 +96,7 @@ node.add_command(trace)
 def list_(
     ctx: click.Context, /, show: Show, names: tuple[str, ...], where: str, **only: str | None
 ) -> None:
-    """List nodes: all, those that are named, or those that a filter means.
+    """List all nodes, the named ones, or those that match a filter.
 
     Example:
       cod node list --watch

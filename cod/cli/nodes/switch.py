@@ -84,7 +84,7 @@ Noun(switch, "switches", partial(fields_table, SwitchView, columns=COLUMNS), _in
 
 @click.group()
 def port() -> None:
-    """Switch ports that nodes are on: which VLAN is wanted there, and which one the switch shows.
+    """Switch ports of nodes: the VLAN that each should have, and the VLAN that the switch reports.
 
     Example:
       cod port list --switch leaf-3

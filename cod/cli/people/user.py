@@ -122,9 +122,9 @@ def _synced(value: Any) -> Any:
 )
 @with_json
 def sync(ctx: click.Context, names: tuple[str, ...], trust: bool) -> None:
-    """Compare the users with the site's LDAP directory now: who has left it, roles that its groups
-    give, keys. People of those groups become users before they sign in, and so do people called
-    NAMES.
+    """Compare the users with the site's LDAP directory now: users who have left it, roles that its
+    groups give, and keys. Members of these groups become users before they sign in, and so do
+    people called NAMES.
 
     Example:
       cod user sync bob carol

@@ -65,8 +65,8 @@ def _print(found: CheckedHistories, last: int | None) -> None:
 
 
 def _words(owned: Span, found: CheckedHistories, now: float) -> str:
-    """Return a node's owner in a span of time, or 'erased' or 'free', and the length of the
-    span."""
+    """Return 'erased', or the owner of a node ('free' for none) and the length of the span of
+    time."""
     if owned.holder is None and owned.erased:
         return "erased"
     owner = "free" if owned.holder is None else found.histories.name(owned.holder)

@@ -186,11 +186,11 @@ def _sentence(held: SiteHold) -> str:
 def reconcile(
     ctx: click.Context, keep: tuple[str, ...], erase: tuple[str, ...], wake: bool
 ) -> None:
-    """Compare the database with what the machines of a held site say, and decide where they differ.
+    """Compare the database with the reports of a held site's machines, and decide on differences.
 
-    A kept node that is in use goes on, and any other stays out of service with its disks as they
-    are. An erased node is free again once the hold is over and its disks are wiped. Options that
-    name nodes may be repeated.
+    A kept node that is in use continues. Any other kept node stays out of service, and its disks
+    stay as they are. An erased node is free again once the hold is over and its disks are wiped.
+    Options that name nodes may be repeated.
 
     Example:
       cod db reconcile

@@ -148,7 +148,7 @@ def create(
 @click.argument("bytes_", metavar="SIZE", type=SIZE)
 @with_dry_run
 def resize(ctx: click.Context, name: str, bytes_: int) -> None:
-    """Change how much a volume may hold. What it holds stays, even if that is more.
+    """Change how much a volume may hold. Its data stays, even if there is more of it.
 
     Example:
       cod volume resize physics/data 400G

@@ -90,8 +90,7 @@ class Families(Collector):
 
 
 def _energy(gauges: Iterable[tuple[str, str, float]]) -> Iterable[Metric]:
-    """Return metrics of the energy that nodes use, and of the reserve, made of
-    `flows.nodes.energy.gauges`."""
+    """Return metrics of the nodes' energy and of the reserve, from `flows.nodes.energy.gauges`."""
     used = CounterMetricFamily(
         "cod_energy_joules", "Used by nodes since they are counted", labels=["group"]
     )
@@ -119,7 +118,7 @@ def _energy(gauges: Iterable[tuple[str, str, float]]) -> Iterable[Metric]:
 
 
 def _counts(counts: Sequence[tuple[str, str, int]]) -> Iterable[Metric]:
-    """Return gauges made of `flows.views.counts`: numbers of rows, and bytes per second."""
+    """Return gauges from `flows.views.counts`: numbers of rows, and bytes per second."""
     families = {
         thing: GaugeMetricFamily(f"cod_{thing}", about, labels=[label])
         for thing, (label, about) in ABOUT.items()
@@ -130,7 +129,7 @@ def _counts(counts: Sequence[tuple[str, str, int]]) -> Iterable[Metric]:
 
 
 def _faults(gauges: Iterable[tuple[str, int, int, float]]) -> Iterable[Metric]:
-    """Return gauges of faults outside that last, made of `flows.nodes.faults.gauges`."""
+    """Return gauges of lasting faults outside COD, from `flows.nodes.faults.gauges`."""
     abouts = {
         "cod_outside_faults": "Faults outside of COD that last",
         "cod_outside_faults_affected": "Nodes or volumes that they affect",
@@ -144,7 +143,7 @@ def _faults(gauges: Iterable[tuple[str, int, int, float]]) -> Iterable[Metric]:
 
 
 def _starts(quantiles: Mapping[str, float], counts: Mapping[str, int]) -> Iterable[Metric]:
-    """Return metrics of the error of requests' expected starts, made of
+    """Return metrics of the errors of requests' expected starts, from
     `flows.scheduler.starts.gauges`."""
     errors = GaugeMetricFamily(
         "cod_start_error_seconds",

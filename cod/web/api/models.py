@@ -306,8 +306,8 @@ class Items(Reply, Generic[R]):
 
 
 class ListPage(Items[R], Generic[R]):
-    """A part of a list. `next`: the `after` of the next part, null on the last; `total`: items of
-    all parts, null where there are too many to count."""
+    """A part of a list. `next`: the `after` of the next part, null for the last part; `total`:
+    items of all parts, null if there are too many to count."""
 
     next: str | None
     total: int | None

@@ -32,8 +32,8 @@ class Simulator:
         self._child: ChildProcess | None = None
 
     async def answer(self, question: bytes) -> Any:
-        """Return the answer. Raises `HttpProblem`: 503 while another is asked for, 422 where the
-        question is too much."""
+        """Return the simulator's answer. Raises `HttpProblem`: 503 while another question is being
+        answered, 422 if the simulation takes too long."""
         if self._child is not None:
             raise HttpProblem(503, "busy", BUSY, wait=WAIT)
         self._child = child = ChildProcess(question)

@@ -28,7 +28,7 @@ class AttributeChoice:
 class _Attribute:
     """An attribute of node types.
 
-    path      its path in a type's facts, without the number that tells apart like parts
+    path      its path in a type's facts; for one of several like parts, without the part's number
     operator  'min' or 'equal'
     """
 

@@ -57,9 +57,9 @@ def described(template: Template, images: Mapping[str, str] = MappingProxyType({
 
 
 def form_names(names: Iterable[str]) -> dict[str, str]:
-    """Return the names that a form uses for these full names of images or templates. If a group has
-    one of the same name as the site's, the site's is 'site/debian', so that the group's own
-    'physics/debian' is not meant."""
+    """Return the names that a form uses for these full names of images or templates. The site's
+    'debian' is 'site/debian' if a group has a 'debian', too, because the bare name would mean the
+    group's."""
     every = list(names)
     taken = {name.rpartition("/")[2] for name in every if owner_of(name)}
     return {name: f"{SITE}/{name}" if name in taken else name for name in every}

@@ -52,10 +52,10 @@ class SharedLoads:
     async def of(
         self, page: Page[Any, Any], ask: PageCall[Any, Any], heard: int
     ) -> tuple[Mapping[str, Any], bool]:
-        """Return the variables that a page loads for a request whose rights have been checked, with
-        the time of the read (`now`) and the last event before it (`last_event`); and whether an
-        event has followed since. `heard` is the last event that the browser's page knows of, maybe
-        from another server."""
+        """Return the variables that a page loads, and whether an event has followed since the load.
+        The request's rights have been checked. The variables include the time of the load (`now`)
+        and the last event before it (`last_event`). `heard` is the last event that the browser's
+        page knows of, maybe from another server."""
         clock = self._context.reactor.seconds
         fresh = [
             (key, load)

@@ -25,11 +25,11 @@ class CalendarQuery(Query):
 class CalendarBar(ReplyOf[calendar.Bar], whole=True):
     """Nodes from `start` to `end`; null: the lease has no end.
 
-    kind     held: until the lease's end; draining: held after it; reserved: in advance;
-             expected: of a request that waits, as its start is told; moving: given by another
-             vcluster by `start`; leaving: to be given back by `end`
-    request  the request that the nodes are for; null for nodes held already, or where it may not be
-             seen
+    kind     held: until the lease's end; draining: held after it; reserved: in advance; expected:
+             for a waiting request, by its expected start; moving: given by another vcluster by
+             `start`; leaving: to be given back by `end`
+    request  the request that the nodes are for; null for nodes held already, or if the caller may
+             not see the request
     """
 
     kind: Literal["held", "draining", "reserved", "expected", "moving", "leaving"]

@@ -54,14 +54,14 @@ class ConsoleTypedReply(Reply):
 
 
 class ConsoleReply(Reply):
-    """Output of a node on its serial console, as text: without the sequences that a terminal would
-    obey. Holders get the output since they got the node; administrators, all that is kept.
+    """Output of a node on its serial console, as text without the sequences that a terminal would
+    obey. Holders get the output since they got the node; administrators get all that is kept.
 
-    Bytes are counted as they were sent, from the first that was ever recorded of the node. `first`:
-    of the oldest that is kept; `start`, `end`: of the first in `text`, and after the last. `at`:
-    when the last came. `about`: why nothing is being recorded, where `state` is not 'recording'.
-    `untyped`: why those who may use the node cannot type; '' where they can. `data`: with `raw` the
-    bytes, in base64: what a terminal would obey is in them.
+    Bytes are counted as they were sent, from the first byte that was ever recorded of the node.
+    `first`: the oldest byte that is kept; `start`: the first byte in `text`; `end`: the byte after
+    the last in `text`. `at`: when the last byte came. `about`: why nothing is being recorded, if
+    `state` is not 'recording'. `untyped`: why people who may use the node cannot type; '' if they
+    can. `data`: with `raw`, the bytes in base64, with the sequences that a terminal would obey.
     """
 
     node: str

@@ -120,8 +120,8 @@ class PlaceReply(Reply):
 
 
 class ProposedBlock(Reply):
-    """A proposed block, or, if it `exists`, one that gets more nodes; and what its nodes have in
-    common."""
+    """A proposed block, and what its nodes have in common. If the block `exists`, the nodes are to
+    be added to it."""
 
     name: str
     exists: bool

@@ -188,9 +188,9 @@ class Progress(Reply):
     """Progress of the running step in bytes; `rate` in bytes per second.
 
     phase   the step: wipe, zero, write, verify, pass on, capture or capture anew (at another
-            server); empty: its agent has not said
+            server); empty: its agent has not reported it
     source  where the image comes from: the name of a node that passes it on, or 'the server';
-            empty: its agent has not said
+            empty: its agent has not reported it
     """
 
     done: int

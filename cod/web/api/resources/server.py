@@ -127,7 +127,7 @@ class StateReply(Reply):
 
 
 class Lifecycle(Reply):
-    """The nodes' lifecycle as it is compiled into this server."""
+    """The nodes' lifecycle, which is part of this server's program."""
 
     states: list[StateReply]
     arrows: list[Arrow]

@@ -1,4 +1,4 @@
-"""Settings of the site, and changes of those that can be changed while the servers run."""
+"""Settings of the site, and changes of the settings that need no restart of the servers."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ class NetworkReply(Reply):
     """The network of an isolated vcluster.
 
     subnet  ADDRESS/BITS
-    server  COD's address in it; router: the default router of its nodes, null: there is none
+    server  COD's address in it; router: the default router of its nodes, null: it has none
     """
 
     vlan: int

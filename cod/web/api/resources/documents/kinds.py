@@ -54,7 +54,8 @@ class ShareFields(SharePatch):
 
 
 class MemberFields(Body):
-    """A user's role in a group, single rights beside it, and shares among the group's users."""
+    """A user's role in a group, the single rights in addition to the role, and the user's shares in
+    the group."""
 
     role: Chosen[Role] | None = None
     rights: list[Chosen[SingleRight]] | None = Field(default=None, max_length=len(SingleRight))
