@@ -1,5 +1,5 @@
-"""The owners' portal: pages that are rendered from the same flows as the REST API under the same
-rights, and forms whose POSTs run through the API's own routes. It can do nothing that the API
+"""The portal: pages that are rendered from the same flows as the REST API under the same rights,
+and forms whose POSTs run through the API's own routes. The portal can do nothing that the API
 cannot.
 
 How to add a page
@@ -33,18 +33,18 @@ How to add a page
 
    Every template has:
        m                   the macros of `_macros.html`, documented there
-       me                  who looks (`Who`), or None; can('use', group_id): is it worth offering?
-       site, now, path     as flows know them; the page's own path
-       ask, part           the question; the name of the only block that is wanted, or ''
+       me                  the caller (`Who`), or None; can('use', group_id): whether to offer it
+       site, now, path     the site and the time, as in flows; the page's own path
+       ask, part           the request; the name of the only block that is requested, or ''
        url('vclusters', name, sort='x')   a path of quoted parts, and a query
        here(sort='x')      this page with its query changed (None takes a name out)
        forms(path)         the form that is sent to that path: for `m.form` and the fields in it
-       asset('style.css')  where an asset is served
+       asset('style.css')  the path of an asset
        filters             at|when(now), at|clock, seconds|duration, bytes|size, n|count('node'),
                            done|percent(total)
-       state is at_work    is a node's disk being written or read? Then there is a bar, at first
-                           with 0 %
-   Everything is escaped; `|safe` is for icons alone. What is undefined is an error. No `style=` or
+       state is at_work    whether a node's disk is being written or read: then the page has a
+                           bar, at first with 0 %
+   Everything is escaped; `|safe` is for icons alone. An undefined name is an error. No `style=` or
    `on...=` attributes, no `<script>` or `<style>` with content: the Content-Security-Policy forbids
    them.
 4. Live parts: a `{% block nodes %}` within an element with `data-part="nodes"` is fetched again as
@@ -66,8 +66,8 @@ How to add a page
            convert={"lease": quantity.read_span})
 
    Fields are named as those of the route's body (`tuples.0.count` within lists) and become its
-   types by themselves; see `page.Action`. What the model or the flow refuses is shown at its field
-   with what was typed, on the same page. Sending a form twice does nothing twice.
+   types by themselves; see `page.Action`. The same page shows a refusal of the model or the flow at
+   its field, with the typed text. A form that is sent twice is carried out once.
 6. Tests: `tests/net/portalclient.py` has a browser without scripts: `browser.get(path)`,
    `page.send(path, field=...)`.
 
@@ -113,7 +113,7 @@ from cod.web.portal.pages import (
 )
 from cod.web.portal.pages.jobs import burnins, captures, reinstalls
 
-# Where a path fits two patterns, the first one counts: /vclusters/new comes before
+# If a path matches two patterns, the first one counts: /vclusters/new comes before
 # /vclusters/{name}.
 _MODULES: tuple[ModuleType, ...] = (
     overview,

@@ -58,8 +58,8 @@ class FailedNodeReply(ReplyOf[model.FailedNode], whole=True):
 
 
 class FailureGroupReply(ReplyOf[model.FailureGroup], whole=True):
-    """Nodes that failed alike. `key`: their reason without its numbers, their block, or their
-    template; '' for none."""
+    """Nodes that failed alike. `key`: what they have in common: the reason without its numbers, the
+    block, or the template; '' for none."""
 
     nodes: list[FailedNodeReply]
 

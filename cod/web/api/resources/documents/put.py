@@ -35,7 +35,7 @@ class _Put(NamedTuple):
 
 
 def _by_acts(ask: Call) -> Sequence[RequiredRight]:
-    """Return the rights of everybody who is signed in and may see the thing, if it is there, and
+    """Return the rights of everybody who is signed in and may see the thing, if it exists, and may
     make or change it by its other routes."""
     return (RequiredRight(Right.ANY),)
 
