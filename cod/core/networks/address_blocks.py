@@ -1,5 +1,5 @@
-"""A vcluster has addresses for as many nodes as it has, and as are reserved for it in advance. What
-waits has none."""
+"""Blocks of addresses of vclusters. A vcluster has addresses for its nodes and for the nodes that
+are reserved for it in advance. A waiting request has no addresses."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cod.store.scheduler import address_blocks, networks, requests, vclusters
 
 
 def check(tx: Tx, vcluster: Vcluster, size: int, site: Site, field: str = "size") -> None:
-    """Raise `Refused` where the vcluster cannot have addresses for `size` nodes, whatever others
-    give back. It gets them with its nodes (`extend`)."""
+    """Raise `Refused` if the vcluster could not have addresses for `size` nodes even if all other
+    vclusters freed theirs. The vcluster gets the addresses later, with its nodes (`extend`)."""
     subnet = next((one for one in site.subnets if one.name == vcluster.subnet), None)
     if subnet is not None and not vcluster.isolated:
         if size <= subnet.room:
@@ -52,9 +52,9 @@ def _too_small(
 def extend(
     tx: Tx, vcluster: Vcluster, size: int, site: Site, field: str = "size", *, now: float
 ) -> None:
-    """Give the vcluster further blocks of its subnet, so that it has addresses for `size` nodes,
-    and have its volumes exported to them; an isolated one without a network gets its network. Raise
-    `Refused` where too few are free."""
+    """Give the vcluster blocks of its subnet until it has addresses for `size` nodes, and have its
+    volumes exported to the new addresses. An isolated vcluster without a network gets its network.
+    Raise `Refused` if too few addresses are free."""
     room = address_blocks.room(tx, vcluster.id)
     if not room and vcluster.isolated:
         core_isolation.claim(tx, vcluster, site)
@@ -78,8 +78,8 @@ def extend(
 
 
 def room(tx: Tx, holder: Vcluster | None, site: Site, *, isolated: bool) -> int:
-    """Return for how many more nodes the vcluster can have addresses; `holder` None: a new one,
-    `isolated` or not."""
+    """Return for how many more nodes the vcluster `holder` can have addresses. Where `holder` is
+    None, return the same for a new vcluster, `isolated` or not."""
     if holder is None and isolated and site.isolation is not None:
         return isolation.room(site.isolation.largest_size, site.isolation)
     if holder is None:
@@ -94,8 +94,9 @@ def room(tx: Tx, holder: Vcluster | None, site: Site, *, isolated: bool) -> int:
 
 
 def trim(tx: Tx, vcluster_id: int) -> None:
-    """Free blocks that a vcluster needs neither for the nodes it has nor for those it asks for
-    that may have blocks already. Without nodes it keeps its first block: it may get some again."""
+    """Free the blocks that a vcluster needs neither for its nodes nor for the nodes it asks for,
+    which may have blocks already. A vcluster without nodes keeps its first block, because it may
+    get nodes again."""
     vcluster = vclusters.get(tx, vcluster_id)
     if vcluster is not None and vcluster.ended_at is None:
         needed = vcluster.size + asked(tx, vcluster_id)

@@ -22,8 +22,8 @@ GIVES_WAY = 120.0
 class Batch:
     """Rows and caches from which one transaction answers messages.
 
-    admitted  whether newcomers are within their limits, by MAC, where that was asked ahead
-    enrolled  newcomers that were enrolled ahead, until their first message is answered
+    admitted  whether a new machine is within the limits, by MAC, for machines checked ahead
+    enrolled  new machines that were enrolled ahead, by MAC, until their first message is answered
     """
 
     tx: Tx
@@ -39,7 +39,7 @@ class Batch:
 
 
 def decide(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient | None) -> boot.Verdict:
-    """Return whether and as what a client is answered outside of isolated networks."""
+    """Return the policy's verdict on a client's message from outside isolated networks."""
     held = batch.bindings.get(query.mac, "boot", net.subnet.name)
     return boot.decide(query, client, held.xid if held else None, batch.site.policy, batch.now)
 
@@ -66,6 +66,7 @@ def free_address(
 
 
 def read_client(batch: Batch, mac: str) -> DhcpClient:
-    """Return a node that was added meanwhile as a client of the batch, by its MAC."""
+    """Add the node with that MAC, which was created during the batch, to the batch's clients, and
+    return it."""
     batch.clients |= dhcp_batch.clients(batch.tx, [mac])
     return batch.clients[mac]

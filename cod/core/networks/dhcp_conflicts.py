@@ -13,10 +13,11 @@ from cod.policy.nodes.subnets import Net
 from cod.store.nodes import conflicts, nodes
 
 AGAIN = 60.0  # seconds between two records of the same trouble
-DOUBT_AGAIN = 3600.0  # the same, of a MAC that another machine may use
+DOUBT_AGAIN = 3600.0  # the same, where another machine may use a node's MAC
 OTHER_AGAIN = 3600.0  # seconds between two records that a node took another server's address
 LIMITED_AGAIN = 3600.0  # seconds between two records that new machines are refused
-# seconds between two records of a machine without a loader; for all of them
+# seconds between two records of one machine that COD has no loader for, and the maximum of such
+# records, of all machines, within that time
 UNFIT_EVERY, UNFIT_AT_MOST = 86400.0, 200
 
 
@@ -47,8 +48,8 @@ def record(
 
 
 def record_others(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, about: str) -> None:
-    """Tell that a node's system takes an address of another server: on the node, as a conflict an
-    hour, and by a notice of the first of all."""
+    """Report that a node's system takes an address of another server: in the node's `reason`, as
+    one conflict an hour for the node, and by a notice if it is the site's first within an hour."""
     node = nodes.get(batch.tx, client.id)
     if node is not None and node.reason != about:
         nodes.change(batch.tx, node, reason=about)

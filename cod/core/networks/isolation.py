@@ -1,10 +1,10 @@
-"""Nodes of isolated vclusters: when their switch ports enter the vcluster's VLAN and leave it, and
+"""Switch ports of isolated vclusters' nodes: when they enter the vcluster's VLAN and leave it, and
 what waits for that.
 
-A node is primed where it was found. Its port enters the VLAN when the node asks for the boot of its
-own system (its agent, which would lose its connection, is gone then), and leaves it in the
-transaction in which the node leaves that system, whatever the reason. No power command that boots a
-node is carried out before the port is where it is wanted.
+A node is primed in the network where it was found. Its port enters the VLAN when the node asks for
+the boot of its own system: the agent, which would lose its connection, has ended by then. The port
+leaves the VLAN in the transaction in which the node leaves its own system, whatever the reason. A
+power command that boots a node waits until the port is in the wanted VLAN.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def subnet_named(tx: Tx, name: str, site: Site) -> Subnet | None:
 
 
 def rules_of(site: Site) -> Isolation:
-    """Return the site's rules of isolated vclusters. Raise `Refused` where it has no VLANs for
-    them."""
+    """Return the site's rules for isolated vclusters. Raise `Refused` if the site has no VLANs for
+    isolated vclusters."""
     if site.isolation is None:
         raise Refused(
             "conflict",
@@ -89,9 +89,9 @@ def rules_of(site: Site) -> Isolation:
 
 
 def asked_prefix(asked: AskedVcluster, count: int, site: Site) -> int | None:
-    """Return the prefix length of the network of a vcluster of `count` nodes that is to be
-    isolated; None: it is to have addresses of a block. Raise `Refused` where the site has too
-    few."""
+    """Return the prefix length of the network that a new isolated vcluster of `count` nodes gets;
+    None for a vcluster that is not isolated, whose addresses come from a block. Raise `Refused` if
+    the site has too few addresses."""
     if site.isolates if asked.isolated is None else asked.isolated:
         return isolation.size(asked.network_size, count, rules_of(site))
     if asked.network_size is not None:

@@ -1,1 +1,2 @@
-"""A node on its way: what it does next, where it may boot, whose fault a failure is."""
+"""Work on nodes that several flows share: transitions, grants, places to boot, blame of failures,
+and more."""

@@ -1,9 +1,9 @@
-"""Grants of nodes that a plan has counted: one request's, or many requests' with a statement for
-all of them.
+"""Grants: requests get the nodes that a plan has counted for them. `give` grants one request,
+`give_all` grants many with a few statements.
 
-`give` and `give_all` come to the same rows. What is rare, `give_all` leaves to `give`: moves,
-reservations in advance, vclusters with a VCM, nodes that are told apart by their switch ports or
-that have to be erased first, and whatever a rule forbids or has changed since the plan was made.
+Both write the same rows. `give_all` leaves rare cases to `give`: moves, reservations in advance,
+vclusters with a VCM, kinds of nodes that depend on switch ports or maintenance, nodes that have to
+be erased first, and requests that a rule forbids or that have changed since the plan was made.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ Seat = tuple[Node, Share]
 
 
 def give(tx: Tx, granted: RequestGrant, plan: PassPlan, site: Site, now: float) -> Result[int]:
-    """Give the request its nodes: all of them, or `Stale` is raised and none. A move gets those
-    that have come. Raises `Refused` where a rule says no."""
+    """Give the request the nodes that the plan granted to it, and return their number. A move gets
+    the nodes that are ready, other requests get all their nodes at once. If a node, or anything
+    else that the plan counted on, has changed, `Stale` is raised. Raises `Refused` where a rule
+    forbids the grant."""
     request = requests.get(tx, granted.request_id, lock=True)
     if request is None or request.state != RequestState.PENDING:
         return Result(0)
@@ -87,8 +89,7 @@ def give(tx: Tx, granted: RequestGrant, plan: PassPlan, site: Site, now: float) 
 
 
 def _seats(tx: Tx, shares: Sequence[Share], site: Site, group_id: int) -> list[tuple[Node, Share]]:
-    """Return each granted node with its share. Tuples that are served from one pool get different
-    nodes of it."""
+    """Return each granted node with its share. Shares of the same pool get different nodes."""
     wanted: Counter[FreeNodes] = Counter()
     for share in shares:
         wanted[share.free_nodes] += share.count
@@ -139,9 +140,9 @@ def _admission(
     site: Site,
     now: float,
 ) -> dict[str, Any]:
-    """Return the columns that the grant of those nodes changes in the vcluster's row: the lease of
-    one that waited begins, another one grows. Raises `Refused` as `check_hours` does.
-    `guarantees`: as of `entitlements.guaranteed`."""
+    """Return the columns that the grant of those nodes changes in the vcluster's row: a pending
+    vcluster's lease begins, any other vcluster grows. Raises `Refused` as `check_hours` does.
+    `guarantees`: as `entitlements.guaranteed` returns them."""
     if vcluster.state != VclusterState.PENDING:
         check_hours(tx, vcluster, request, owner, len(granted), site, now)
         grows = request.kind in ("grow", "move")
@@ -177,8 +178,8 @@ def check_hours(
 
 
 def _until(tx: Tx, owner: Group, count: int, asked: float, site: Site, now: float) -> float:
-    """Return when a lease that begins now ends, so that its nodes stay within the group's
-    node-hours. Raise `Refused` where it would be over before its nodes could be of use."""
+    """Return the end of a lease that begins now: `asked`, or earlier if the group's node-hours are
+    used up before. Raise `Refused` if the lease would end before its nodes could be of use."""
     found = node_hours.bound(tx, owner, count, asked, now)
     if found is None:
         return asked
@@ -188,8 +189,8 @@ def _until(tx: Tx, owner: Group, count: int, asked: float, site: Site, now: floa
 
 
 def wake_time(tx: Tx, count: int, site: Site) -> float:
-    """Return seconds that `count` nodes more have for waking, together with those that are waking
-    already."""
+    """Return how many seconds `count` more nodes have to wake up in, given the nodes that are
+    waking already; 0.0 for no nodes."""
     return _wake_time(node_counts.waking(tx) + count, site) if count else 0.0
 
 
@@ -201,7 +202,7 @@ def _wake_time(waking: int, site: Site) -> float:
 
 
 def candidates(plan: PassPlan, site: Site) -> node_picks.FreeCandidates:
-    """Return the free nodes of which all transactions of the plan's grants take theirs."""
+    """Return the free nodes that the plan's grants take their nodes from, in all transactions."""
     keys = {pool_key(share.free_nodes) for one in plan.grants for share in one.shares}
     return node_picks.FreeCandidates(keys, len(site.subnets) > 1)
 
@@ -214,8 +215,8 @@ def give_all(
     site: Site,
     now: float,
 ) -> Result[list[int]]:
-    """Give many requests their nodes, as `give` would one after the other. Returns the ids of
-    those that it leaves to `give`: nothing was written for these."""
+    """Give many requests their nodes, with the same result as `give` for one after the other.
+    Return the ids of requests that are left to `give`: nothing was written for these."""
     asked = {
         one.id: one
         for one in requests.lock_rows(tx, {one.request_id for one in granted})
@@ -249,7 +250,7 @@ def _is_plain(request: Request, holder: Vcluster) -> bool:
 
 
 class _GrantBatch:
-    """Grants in one transaction: what was read for all of them, and what is to be written.
+    """Grants in one transaction: rows that were read for all of them, and rows to write.
 
     free  nodes that were picked and are not given yet
     """
@@ -287,8 +288,8 @@ class _GrantBatch:
         self._effects: set[Effect] = set()
 
     def give(self, request: Request, shares: Sequence[Share]) -> bool:
-        """Grant the request; return False where `give` has to decide: then nothing was written but
-        blocks of addresses that the vcluster needs all the same."""
+        """Grant the request and return True, or return False to leave it to the function `give`.
+        Then nothing was written, except blocks of addresses that the vcluster needs anyway."""
         holder = self._holders[request.vcluster_id]
         owner = self._groups[holder.group_id]
         seats = self._next_seats(shares)
@@ -318,19 +319,20 @@ class _GrantBatch:
             self._admitted.append((holder, admitted, columns))
         if holder.state == VclusterState.PENDING:
             self._began.append((admitted, owner, _began(admitted, self._now)))
-        if self._guarantees or owner.hours_limit is not None:  # the next one's are counted by these
+        if self._guarantees or owner.hours_limit is not None:  # checks of the next grant read these
             self._write_vclusters()
         self._waking = waking
         for (node, share), step in zip(seats, steps, strict=True):
             self._take(node, share, step, request, admitted, owner)
         self._granted.append(request.id)
-        # of the next one's creation size: types that are apart are counted by held nodes
+        # the next vcluster's creation size depends on the nodes held of types that are apart
         if self._guarantees and self._plan.sharing.apart:
             self.write()
         return True
 
     def _next_seats(self, shares: Sequence[Share]) -> list[Seat]:
-        """Return nodes for the shares, as many as there are."""
+        """Take free nodes for the shares, fewer than wanted if too few are left; return each node
+        with its share."""
         return [
             (free.popleft(), share)
             for share in shares
@@ -395,7 +397,7 @@ class _GrantBatch:
         self._moves.append(nodes.NodeMove(node, moved, values, step.event, step.cause, power))
 
     def write(self) -> tuple[Effect, ...]:
-        """Write what the grants change that is not written yet; return who should look at once."""
+        """Write the grants that are not written yet; return the services to wake."""
         if self._granted:
             self._write_grants(self._moves)
             for each in (self._granted, self._began, self._taken, self._moves):

@@ -1,8 +1,9 @@
-"""A machine's own account of its system while its node is held, and the consequences.
+"""Statements of held nodes' machines about their systems, and the consequences.
 
-An agent has proven the secret of its machine's boot: its word sets its own node aside, and no
-other. Anybody on the network can send a DHCP message in a machine's name: it holds the node, which
-then waits for its agent or an administrator, and moves nothing.
+An agent has proven that it has the secret of its machine's boot, so its report can put its own node
+out of service, but no other node. Any host on the network can forge a DHCP message in a machine's
+name, so such a message changes no node's state: the node stays held until its agent reports or an
+administrator decides.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from cod.store.scheduler import vclusters
 
 
 def by_agent(tx: Tx, node: Node, marks: str, site: Site, now: float) -> Node:
-    """Take in what a node's agent found on its disks, which nobody had written to since the site
-    was held. Return the node as it is now: set aside where that differs from the database.
+    """Record the `marks` that a held node's agent found on the node's disks, and return the node as
+    it is now. A node whose disks differ from what the database says is put out of service.
 
-    A node that is on its way to its holder's system, and has that very system on its disk, boots it
-    as it is.
+    The disks were not written to since the site was held. A node that is being prepared for its
+    holder, and already has the holder's system on its disk, boots that system unchanged.
     """
     story = stories.get(tx, node.id)
     if story is None or node.state != NodeState.TRAMPOLINE:
@@ -42,7 +43,8 @@ def by_agent(tx: Tx, node: Node, marks: str, site: Site, now: float) -> Node:
 
 
 def could_not_look(tx: Tx, node: Node, reason: str, now: float) -> None:
-    """Take in why a node's agent cannot tell what its disks hold: the machine stays silent."""
+    """Record why a held node's agent cannot tell what its disks hold. The node's verdict becomes
+    SILENT, unless it is DIFFERS already."""
     story = stories.get(tx, node.id, lock=True)
     if story is not None and story.verdict is not StoryVerdict.DIFFERS:
         sentence = f"its agent could not look: {reason}"
@@ -50,7 +52,7 @@ def could_not_look(tx: Tx, node: Node, reason: str, now: float) -> None:
 
 
 def by_system(tx: Tx, node_id: int, verdict: StoryVerdict, sentence: str, now: float) -> None:
-    """Take in that a node's system asked for an address."""
+    """Record the verdict on a held node whose system asked DHCP for an address."""
     _note(tx, node_id, verdict, "dhcp", sentence, now)
 
 

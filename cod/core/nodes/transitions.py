@@ -52,31 +52,31 @@ from cod.store.scheduler import reservations, vclusters
 
 BY_HAND = "its system runs until somebody reboots it: no power driver can switch it off"
 FOR_CAPTURE = "waits to be captured: reboot it, no power driver can"
-# Whoever resets or switches on a node in these states does so without an order of COD's.
+# States in which COD orders no boot: a node that boots was reset or switched on by somebody else.
 UNORDERED = WORKING | {NodeState.OFF, NodeState.INACTIVE}
-# What a node's disk does not survive, or is not COD's to read any more.
+# States that end a capture: the node's disk is overwritten, or COD may not read it any more.
 ENDS_CAPTURE = frozenset(
     {NodeState.WIPE, NodeState.PRIME, NodeState.QUARANTINED, NodeState.RETIRED}
 )
-# What an agent is told that writes to disks: not while the site is held.
+# Events whose orders make an agent write to disks: they wait while the site is held.
 WRITES = frozenset({NodeEvent.WIPE_ORDERED, NodeEvent.PRIME_ORDERED, NodeEvent.BURNIN_ORDERED})
-# After these a held node is in doubt no longer: an administrator's word, and what COD has done.
+# Events that end the doubt about a held node: an administrator decided, or COD wrote its disks.
 ENDS_STORY = frozenset({NodeEvent.RESTORED, NodeEvent.RETIRED, NodeEvent.WIPED, NodeEvent.PRIMED})
-# States in which it is known for how long a node has waited for a part of the site.
+# States in which a node may wait for a part of the site, and `waits_since` says since when.
 ON_THE_WAY = frozenset({NodeState.TRAMPOLINE, NodeState.PRIME, NodeState.CAPTURE, NodeState.BOOT})
 ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
-# The events of a node that comes back to the reserve, and is erased at the first try.
+# The events of a node that comes back to the reserve and is erased at the first try.
 _CAME_BACK = (NodeEvent.RELEASED, NodeEvent.WIPE_ORDERED, NodeEvent.WIPED, NodeEvent.IDLED)
 
 
 def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
-    """Apply `step` to `node`; returns the node as it is now.
+    """Apply `step` to `node`; return the node as it is now. Raises as `move` does.
 
-    With the transition go: the power wish; the installation that a prime order begins or that
-    trouble ends; the capture that it brings nearer or ends, of which its owner is told; and for a
-    node that is set aside or that the step frees, the end of its holder's hold on it, with a
-    request for another in its place, which the step may stop, and of its reservation. Its holder
-    is told, and of a quarantine the site's administrators. Raises as `move` does.
+    The following is written with the transition: the power wish; the beginning or end of the node's
+    installation; the progress or end of its capture and its burn-in. A node that the step puts out
+    of service or frees also loses its reservation and its holder. The holder is told, and a request
+    for another node in its place is added, which the step may stop. The site's administrators are
+    told of a quarantine.
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
@@ -88,7 +88,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         failures.looked_at(tx, node.id)
     if step.event in ENDS_STORY:
         stories.forget(tx, node.id)
-    # not if it was a person, user:NAME: they know
+    # a person who quarantines a node (user:NAME) is not told
     if target is NodeState.QUARANTINED and ":" not in actor and not step.notified:
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
     if target in (NodeState.QUARANTINED, NodeState.RETIRED) or step.frees:
@@ -134,27 +134,28 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
             and node.state in OWN_SYSTEM
             and target is NodeState.TRAMPOLINE
         )
-        # its firmware may have given up asking in its vcluster's network
+        # its firmware may have given up on DHCP in the vcluster's network
         if stranded and policy.power_cycle:
             power = power or "cycle"
     if power and nodes.wish_power(tx, moved, power, now):
         moved = replace(moved, power_wanted=power, power_seq=moved.power_seq + 1)
-        if power == "on":  # should it be up after all, its agent has to come back and report
+        if power == "on":  # if the node is up after all, its agent has to come back and report
             sessions.forget(tx, node.id)
         elif target is not NodeState.OFF:
-            # there its agent is told to power down, and has time for it
+            # in state off, the agent is told to power down, and has time for it
             sessions.forget_reports(tx, [node.id])
     return moved
 
 
 def apply_for(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
-    """Apply `step` for the one who asks for it, as `apply` does."""
+    """Apply `step` as `apply` does, with the actor, time and site of the flow's context."""
     return apply(tx, node, step, now=context.now, actor=context.actor, policy=context.site.policy)
 
 
 def _learn_turnaround(tx: Tx, node: Node, policy: Policy) -> None:
-    """Note with the node's type how long it took to come back, if it was erased on its way, and
-    nothing went wrong: it did not wait past its deadline for its BMC or a switch, either."""
+    """Record with the node's type how long the node took to come back to the reserve. Do so only if
+    it was erased on the way and nothing went wrong, which includes a wait past its deadline for its
+    BMC or a switch."""
     past = nodes.history(tx, node.id, len(_CAME_BACK))
     if tuple(row["event"] for row in past) != _CAME_BACK or node.type_id is None:
         return
@@ -168,24 +169,27 @@ def _learn_turnaround(tx: Tx, node: Node, policy: Policy) -> None:
 
 
 def asked_wipe(tx: Tx, node: Node, runs: Assignment | None) -> str:
-    """Return how the node's disks are to be erased at least: as those said that have held it since
-    they were erased last, and as its holder's group and template, `runs`, say."""
+    """Return the strictest way of erasing the node's disks that anybody requested: those who held
+    the node since its disks were erased last (`node.wipe`), or the group and the template of its
+    present assignment, `runs`."""
     if runs is None or node.wipe == "purge":
         return node.wipe
     return wipe_for(node, runs.document, groups.get(tx, runs.group_id))
 
 
 def wipe_for(node: Node, document: str, group: Group) -> str:
-    """Return `asked_wipe` of a node that is to run the template `document` for that group."""
+    """Return what `asked_wipe` would for a node that runs the template `document` for that
+    group."""
     return wiping.strictest(node.wipe, group.wipe, template.parse(document).wipe)
 
 
 def settle(
     tx: Tx, node: Node, *, now: float, policy: Policy, columns: Mapping[str, Any] | None = None
 ) -> Node:
-    """Settle a node whose agent has reported, once it has rested after its last failure
-    (`lifecycle.settle`); any other stays as it is. So does one whose disks would be written, while
-    the site is held. `columns` of the node, which it has already, are written with that."""
+    """Settle a node in the trampoline whose agent has reported, once it has rested after its last
+    failure (`lifecycle.settle`); return the node as it is now. Any other node keeps its state. So
+    does, while the site is held, a node whose disks would be written. `columns`, which `node` has
+    already, are written to its row in any case."""
     step = _settling(tx, node, now, policy)
     if step is None:
         return nodes.change(tx, node, **columns) if columns else node
@@ -195,7 +199,7 @@ def settle(
 
 
 def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:
-    """Return the step that settles the node; None: it stays."""
+    """Return the step that settles the node; None if the node keeps its state."""
     if node.state != NodeState.TRAMPOLINE:
         return None
     if node.released:
@@ -216,7 +220,7 @@ def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:
 
 
 def is_stuck(node: Node) -> bool:
-    """Return whether the node runs a system that only somebody by hand can end."""
+    """Return whether the node runs its own system, which can only be switched off by hand."""
     return node.power_driver in CANNOT_SWITCH_OFF and node.state in OWN_SYSTEM
 
 
@@ -232,8 +236,8 @@ def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: f
 
 
 def note_capture(tx: Tx, node: Node, event: NodeEvent, cause: str, now: float) -> None:
-    """Let the capture of a node that takes a step follow it; its owner is told if that ends it
-    without an image."""
+    """Update the capture of a node to which `event` is applied; tell the capture's owner if the
+    event ends it without an image. `node` is the node before the event."""
     target = after(NodeState(node.state), event)
     if not (NodeState.CAPTURE in (node.state, target) or target in ENDS_CAPTURE):
         return
@@ -257,7 +261,7 @@ def note_capture(tx: Tx, node: Node, event: NodeEvent, cause: str, now: float) -
 
 
 def _note_burnin(tx: Tx, node: Node, step: Step, target: NodeState, now: float) -> None:
-    """Let the node's burn-in follow the step."""
+    """Update the burn-in of a node to which `step` is applied."""
     if NodeState.BURNIN not in (node.state, target) and target not in ENDS_BURNIN:
         return
     burnin = burnins.open_of(tx, node.id)
@@ -297,11 +301,11 @@ def changes(
         "progress_source": "",
         "boot_served_at": None,
     }
-    # its agent is there: whoever switched it on, no power command is waited for
+    # the node has come up, whoever switched it on: it does not wait for a power command any more
     came = node.waits_for == POWER_CONTROL and target is not NodeState.TRAMPOLINE
     needs_no_image = node.vcluster_id is None and NodeState.CAPTURE not in (node.state, target)
     given_back = node.waits_for == IMAGE_SERVER and needs_no_image
-    over = came or given_back or node.waits_for == KERBEROS  # which one order waited for
+    over = came or given_back or node.waits_for == KERBEROS  # a wait of the former order alone
     if target not in ON_THE_WAY or event in (NodeEvent.PRIMED, NodeEvent.CAPTURED) or over:
         values |= {"waits_for": "", "waits_since": None}
     elif columns.get("waits_for"):
@@ -311,7 +315,7 @@ def changes(
     elif node.state in OWN_SYSTEM or event is NodeEvent.WOKEN:
         values |= {"boot_unordered": False}  # the boot that follows is ordered
     elif event in (NodeEvent.APPROVED, NodeEvent.RESTORED):
-        values |= {"boot_unordered": False, **place.FORGOTTEN}  # an administrator's word
+        values |= {"boot_unordered": False, **place.FORGOTTEN}  # an administrator decided this
         if event is NodeEvent.APPROVED:
             values |= {
                 "home_at": now,
@@ -337,23 +341,22 @@ def move(
     patience: float = 1.0,
     **columns: Any,
 ) -> Node:
-    """Apply `event` to `node`, with further `columns` to set; returns the node as it is now.
+    """Apply `event` to `node`, with further `columns` to set; return the node as it is now.
 
-    Writes the transition to the history, sets the new state's deadline (times `patience`), gives
-    the retry budget back on arrival, and adds one to the generation, which fences every effect and
-    order of the state that was left. In wipe and prime the column `disk` tells what the order
-    found; however they end, the disks are dirty then, unless `columns` knows better. So are clean
-    disks, which a burn-in writes to. Raises `states.WrongEvent` when the table has no such arrow,
-    `Stale` when the row has moved on since it was read.
+    Writes the transition to the history, sets the new state's deadline (times `patience`), restores
+    the retry budget on arrival, and adds one to the generation, which invalidates every effect and
+    order of the former state. During wipe and prime, the column `disk` says what the order found.
+    When these states end, in whatever way, the disks are dirty, unless `columns` says otherwise;
+    clean disks are also dirty after a burn-in, which writes to them. Raises `states.WrongEvent`
+    when the table has no such arrow, `Stale` when the row has changed since it was read.
     """
     values = changes(node, event, now=now, patience=patience, columns=columns)
     moved = nodes.set_state(tx, node, values, event=event, cause=cause, actor=actor)
-    if node.state == NodeState.PRIME:  # its row is locked now: no keytab comes after this
+    if node.state == NodeState.PRIME:  # its row is locked now: no keytab is added after this
         host_keys.written(tx, node.id)
-    # it reboots: what its agent said holds no longer
+    # the node reboots: its agent's report holds no longer
     if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:
-        # Or so it seems: should the agent of a node that asked be there all the same, it must come
-        # back.
+        # A query may be forged: an agent that is connected all the same has to report again.
         sessions.forget_reports(tx, [node.id], newer=event is NodeEvent.ASKED)
     vcm_outbox.moved(tx, moved, moved.vcluster_id, moved.state, cause, now)
     return moved
@@ -362,8 +365,9 @@ def move(
 def asked_all(
     tx: Tx, asked: Sequence[tuple[Node, str]], *, now: float, actor: str, policy: Policy
 ) -> None:
-    """Apply `ASKED`, each with its cause, to resting nodes that nobody holds: what `apply` does for
-    such a node, by a statement for all of them. Raises as `nodes.set_states` does."""
+    """Apply the event `ASKED` to inactive nodes that nobody holds, each given with its cause. The
+    result is that of `apply`, but one statement writes all of them. Raises as `nodes.set_states`
+    does."""
     moves = []
     for node, cause in asked:
         values = changes(node, NodeEvent.ASKED, now=now, patience=policy.patience, columns={})
@@ -377,8 +381,8 @@ def asked_all(
 def register(
     tx: Tx, node: Node, steps: Sequence[Step], *, now: float, actor: str, policy: Policy
 ) -> Node:
-    """Apply the first steps of a new machine, which nobody holds or has held, one after the other;
-    returns the node as it is now. To be called for steps without a power wish; the caller has its
+    """Apply the first steps of a new machine, which has never had a holder, one after the other;
+    return the node as it is now. The steps must not have a power wish. The caller makes the node's
     switch port leave its VLAN."""
     written, at = [], node
     for step in steps:
@@ -391,10 +395,10 @@ def register(
 def booted(
     tx: Tx, node: Node, cause: str, *, now: float, actor: str, policy: Policy, unseen: bool = False
 ) -> Node:
-    """Make a booting node active; its group is told when it was the last of its vcluster. Returns
-    the node now.
+    """Make a booting node active, and return the node as it is now. Its group is told if it was the
+    last node of its vcluster to become active.
 
-    unseen  nobody has heard of its system: its firmware may still be on its way through its boot
+    unseen  nothing was heard of the node's system: its firmware may still be trying its boot
             options
     """
     columns = {"boot_served_at": node.boot_served_at} if unseen else {}
@@ -409,9 +413,9 @@ def booted(
 
 def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
     """Tell a vcluster's group, once, that all its nodes are active and all mounts are there.
-    To be asked whenever a node has become active, or a file server has carried out a change.
+    To be called whenever a node has become active, or a file server has carried out a change.
 
-    Of two servers that see its last two nodes come up, the second sees both.
+    If two servers see its last two nodes become active, the second server sees both.
     """
     vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
     if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:

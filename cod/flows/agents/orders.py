@@ -5,14 +5,14 @@ date.
 state          action    why
 =============  ========  ===================================================================
 wipe           wipe
-prime          prime     from its template, the images of that, and its place in its vcluster
+prime          prime     from its template, the template's images, and its place in its vcluster
 capture        capture   of the disk that its template was written to, to the image server
 burnin         burnin    its memory, disks and network; disks are written only while they are clean
 boot           reboot    into its vcluster's system
-active         reboot    its system is said to run, but its agent is here: the boot decision
-                         sends it home
+active         reboot    its system should run, but its agent is connected: the next boot loads
+                         the system
 off            off       was told to power down
-trampoline     look      it is held, and has not told what its disks hold
+trampoline     look      it is held, and its agent has not told what its disks hold
 all others     wait      nothing is wanted, or nothing is decided yet
 =============  ========  ===================================================================
 """
@@ -77,20 +77,21 @@ def current(
     unseal: Unsealer | None = None,
     now: float = 0.0,
 ) -> Order:
-    """Return the node's order. `address`: where its agent is, which decides by which of COD's
-    addresses it fetches images. `inviter`: what its vcluster's VCM begins with, should that run on
-    this node; `maker`: what its SSH host key is made with; `unseal`: opens its keytab; `now`: when
-    the node is invited and its key is made.
+    """Return the node's order. Raises `Refused` if its template cannot be carried out on it (any
+    more), which counts as a failure of priming.
 
-    Raises `Refused` when its template cannot be carried out on it (any more): that is a failure of
-    priming.
+    address  the agent's; its subnet decides from which address of COD it fetches images
+    inviter  makes the invitation of the vcluster's VCM, if the VCM runs on this node
+    maker    makes the node's SSH host key
+    unseal   opens the node's keytab
+    now      when the invitation and the host key are made
     """
     order_id = f"{node.id}.{node.generation}"
     spared = keep_marks.for_order(node.attributes, keep_marks.marks(node, site.keep))
     action = _ACTIONS.get(NodeState(node.state), "wait")
     if node.state == NodeState.TRAMPOLINE and stories.is_asked(tx, node.id):
-        # An agent takes a second order of one id for a repeat, and the ids that a database has
-        # forgotten are given again.
+        # An agent takes a second order with the same id for a repeat, and a database that was
+        # restored gives ids again. So this order has an id of its own.
         look = look_id(order_id)
         return Order(look, "look", wipe=False, keep=spared)
     purge = "purge" in (node.wipe, site.policy.wipe)
@@ -158,11 +159,11 @@ def _prime(
     subnet, cache = _subnet(site, address), _mirror(tx, node, site, address)
     base, *others = [f"http://{each}:{site.boot.http_port}/images" for each in subnet.servers]
     mirror = f"{cache.base}/images" if cache else ""
-    if others and not mirror:  # this server comes first, and another gives the rest should it die
+    if others and not mirror:  # this server comes first; another serves the rest if it fails
         mirror, base = base, others[0]
     parts = prime.resolve(configuration, report, images_by_name, base, site.types, mirror)
-    # A disk that was wiped and not written since needs no second wipe, nor does one that holds its
-    # own group's data alone; anything else does, such as one that was kept.
+    # Disks need no wipe if they were wiped and not written to since, or hold data of the node's own
+    # group alone. All other disks are wiped, such as one that was marked keep until now.
     clean = node.disk == Disk.CLEAN or wiping.is_kept_for(node, wanted.group_id)
     clean = clean and not keep_marks.unkept(node.attributes, report)
     return Order(
@@ -186,8 +187,9 @@ def _host_key(
     vcluster: Vcluster | None,
     now: float,
 ) -> list[seed.SeedPart]:
-    """Return the part with the node's SSH host key, whose public half is noted; without a `maker`
-    there is none. The same order has the same key."""
+    """Return the seed part with the node's private SSH host key, and store the public key. Without
+    a `maker`, return no part and delete the stored key. An order that is made again has the same
+    key."""
     parts: list[seed.SeedPart] = []
     if maker is None:
         changed = host_keys.forget(tx, node.id)
@@ -209,7 +211,8 @@ def _keytab(
     configuration: template.Configuration,
     unseal: Unsealer | None,
 ) -> list[seed.SeedPart]:
-    """Return the part with the keytab of the node that is to be `host`, where it gets one."""
+    """Return the seed part with the keytab for the host name `host`; no part if the node gets no
+    keytab."""
     if unseal is None or not kerberos.has_keytab(site.kerberos, configuration):
         return []
     sealed = host_keys.sealed_keytab(tx, host, order_id)
@@ -343,18 +346,19 @@ def waiting(
     chunk_keys: ChunkKeys | None = None,
     unseal: Unsealer | None = None,
 ) -> Result[list[tuple[int, int, Order]]]:
-    """Return the orders to be sent now: (node id, epoch of its connection, order) for each of
-    `server`'s connections whose node has another order than the one last sent. They count as sent
-    from now on; whoever dies before they are leaves connections that end with it. An order that is
-    sent twice is the same order to its agent, and one that is not sent would be missed until a
-    deadline.
+    """Return the orders to send now, as (node id, epoch of its connection, order): one for each of
+    `server`'s connections whose node has another order than the one last sent.
 
-    unsent  (node id, epoch) of orders that count as sent and may not have been: they wait again.
-            Those that are returned are put into it, whether or not the transaction can be
-            committed, so that none is missed when this is run again
-    chunk_keys  with which nodes pass images on to each other; None: they do not
-    unseal  opens nodes' keytabs; a node whose keytab is not made yet waits for its order, and
-            keeps no other from its own
+    The orders count as sent from now on: if the server dies before it sends them, its connections
+    end, too. An agent recognises an order that is sent twice by its id. An order that is never sent
+    would be missed until a deadline.
+
+    unsent      (node id, epoch) of orders that count as sent and may not have been: they are sent
+                again. Each order that is returned is added to the set, even if the transaction
+                cannot be committed, so that the next run misses none
+    chunk_keys  keys with which nodes pass images on to each other; None: nodes do not do so
+    unseal      opens nodes' keytabs; a node waits for its order until its keytab is made, and does
+                not delay other nodes
     """
     orders: list[tuple[int, int, Order]] = []
     effects: list[Effect] = []
@@ -362,7 +366,7 @@ def waiting(
     sessions.set_sent(tx, [(node_id, epoch, "") for node_id, epoch in unsent])
     for node, session in sessions.waiting(tx, server, _await_keytabs(tx, site)):
         try:
-            if node.state == NodeState.WIPE:  # what the order spares may not count as erased
+            if node.state == NodeState.WIPE:  # disks that the order spares must not count as erased
                 node = kept_disks.remark(tx, node, site, now)
             order = current(
                 tx,

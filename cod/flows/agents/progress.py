@@ -1,8 +1,8 @@
 """An agent's messages about an order: its progress, its end, its failure.
 
-An order's id is '<node id>.<generation>'. The generation grows with each transition, so an order
-that is not the current one any more is recognised by its id: whatever is said about it changes
-nothing and is answered like the first time. That makes every message here safe to repeat, after a
+An order's id is '<node id>.<generation>'. The generation grows with each transition, so the id
+shows whether the order is still the node's current one. A message about an earlier order changes
+nothing and gets the same answer as before. Every message here is therefore safe to repeat, after a
 lost answer, a reconnect or a restart.
 """
 
@@ -92,12 +92,17 @@ def done(
     namesakes: Sequence[Namesake] = (),
     disks: str = "",
 ) -> Result[None]:
-    """Note that the order is carried out. Of the figures, bytes_written goes into the history, with
-    the rate of the writing alone where its seconds are told (write_seconds); of a capture, what was
-    read. A primed disk's signature is kept: the next boots of a BIOS machine find the disk by it.
-    By the `results` of a burn-in it passes or not. How disks were `erased` is kept with the
-    transition. `namesakes` of what was written are told to administrators and to the holder.
-    `disks` is what the agent of a held node found there (`policy.stories`)."""
+    """Note that the order is carried out, and settle the node.
+
+    figures    bytes_written goes into the history (for a capture, the bytes read), with the rate
+               over write_seconds for a primed disk. disk_signature is stored: a BIOS machine finds
+               its disk by it at the next boots
+    results    of a burn-in's tests, which decide whether the node passes
+    erased     how each disk was erased; stored with the transition
+    namesakes  other disks with the same names as what was written; administrators and the holder
+               are told of them
+    disks      what the agent of a held node found on its disks (`policy.stories`)
+    """
     node = _current(tx, peer, order_id)
     if node is not None and disks:
         updated = stories.by_agent(tx, node, disks, site, now)
@@ -108,7 +113,7 @@ def done(
         moved = kept_disks.remark(tx, burnins.finish(tx, node, results, site, now), site, now)
         settled = transitions.settle(tx, moved, now=now, policy=site.policy)
         return Result(None, transitions.wakes(node, settled))
-    # that an image came is the image server's to say: it checked what it received
+    # only the image server, which checked what it received, can tell that an image has come
     if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
         return failed(
             tx, peer, order_id, "its agent says that it is done, but no image has come", site, now
@@ -151,8 +156,8 @@ def _tell_namesakes(tx: Tx, node: Node, about: str, now: float) -> None:
 def failed(
     tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float, cause: str = ""
 ) -> Result[None]:
-    """Note that the order cannot be carried out. The node rests in the trampoline, is set aside, or
-    goes back to the reserve. `cause`: as in `policy.nodes.blame.FAULTS`."""
+    """Note that the order cannot be carried out. The node rests in the trampoline, is put out of
+    service, or goes back to the reserve. `cause`: as in `policy.nodes.blame.FAULTS`."""
     node = _current(tx, peer, order_id)
     if node is not None and current_id(order_id) != order_id:
         stories.could_not_look(tx, node, reason, now)
@@ -165,8 +170,8 @@ def failed(
 
 
 def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
-    """Return the node, locked, if that is its order now. Raises `Refused` for an order that is
-    another node's."""
+    """Return the peer's node, locked, if the order is the node's current one; None if it is an
+    earlier one. Raises `Refused` for an order of another node."""
     node, _ = sessions.of_peer(tx, peer)
     owner, _, generation = current_id(order_id).partition(".")
     if owner != str(node.id):

@@ -33,14 +33,15 @@ def report(
     *,
     heard_on: Sequence[tuple[str, ...]] = (),
 ) -> Result[Peer | str]:
-    """Take in a report. `document` is checked against its schema. The value is the peer (its node
-    may be another now), or, as a string, the sentence with which the report is refused.
+    """Store a hardware report; `document` was checked against its schema. Return the peer, whose
+    node may be another one now, or, as a string, the sentence with which the report is refused.
 
-    A report is stored in every state. It moves a node only where something waits for it: a new
-    machine is registered, a node in the trampoline is settled. Repeated, it notes when it came.
+    A report is stored in every state of its node. It changes the state only of a node that waits
+    for it: a new machine is registered, a node in the trampoline is settled. A repeated report
+    updates the time of the last report alone.
 
-    heard_on  the ports that the switches' tables of MAC addresses name for the NIC, each with all
-              its names
+    heard_on  the ports at which the switches' MAC address tables show the NIC, each with all its
+              names
     """
     node, session = sessions.of_peer(tx, peer)
     if session.reported and _tells_nothing_new(tx, node, peer, document, site):
@@ -79,7 +80,7 @@ def report(
     }
     stored = nodes.changed(node, columns)
     if node.type_id is not None and kind.id != node.type_id:
-        # whom it was kept for may have no use for it now
+        # the reservation that the node was kept for may have no use for its new type
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
     if joining.heir is not None or owners or own_macs != set(hardware.macs):
@@ -99,8 +100,9 @@ def report(
 
 
 def _tells_nothing_new(tx: Tx, node: Node, peer: Peer, document: str, site: Site) -> bool:
-    """Return whether a report that is repeated on its connection is the node's last one, of a node
-    that waits for no report, and nothing has come up that the report would be compared with."""
+    """Return whether a report need not be processed: it equals the node's last one, the node waits
+    for no report, and there is nothing to compare the report with, such as keep marks, switch
+    ports, places of the node, or nodes with the same UUID or serial number."""
     if (
         document != node.attributes
         or node.boot_mac != peer.mac
@@ -126,15 +128,15 @@ def _join(
     site: Site,
     now: float,
 ) -> identity.Joining:
-    """Return which other nodes are the reporting machine, too, by its MACs and its UUID. What an
-    administrator should know of it is recorded as a conflict."""
+    """Return which other nodes are the same machine as the reporting node, by MACs, UUID and serial
+    number. Record as conflicts what an administrator has to check."""
     connected = sessions.connected(tx, [other.id for other in (*owners.values(), *twins)])
     joining = identity.join(node, peer.mac, hardware, owners, twins, connected)
     if joining.refused:
         conflicts.add_once(tx, "identity", joining.refused, now, within=AGAIN, mac=peer.mac)
         return joining
     if joining.doubtful and not site.policy.auto_approve:
-        joining = identity.Joining()  # a node of its own, which waits for approval
+        joining = identity.Joining()  # the machine stays a node of its own, and waits for approval
     same = [twin for twin in twins if hardware.uuid and twin.uuid == hardware.uuid]
     awaited = [twin for twin in twins if hardware.serial and twin.serial == hardware.serial]
     if same and joining.uuid is None:
@@ -192,11 +194,11 @@ def _type_of(tx: Tx, node: Node, document: str, site: Site, now: float) -> NodeT
 
 
 def _tell_change(tx: Tx, before: Node, after: Node, kind: NodeType, site: Site, now: float) -> None:
-    """Tell that a node's hardware has changed: a conflict, and a notice to administrators and to
-    who holds it.
+    """Report that a node's hardware has changed, by a conflict and by notices to the administrators
+    and to the node's holder.
 
-    Where only the site's rules of what makes a type have changed, the reports are equal by them,
-    and nothing is told.
+    Do nothing if the node's type differs only because the site's rules for types have changed: both
+    reports are equal by the new rules.
     """
     if before.type_id is None or before.attributes is None:
         return
@@ -252,10 +254,11 @@ def _place(
     *,
     placed: bool,
 ) -> tuple[dict[str, object], str]:
-    """Note where the node reports from. Return the columns by which the node remembers it, and why
-    that is not its place, a sentence; '' if it is, or if nothing tells.
+    """Record the place on the network from which the node reports. Return the columns of the node's
+    row that remember this place, and a sentence why it is not the node's own place; '' if it is, or
+    if that is not known.
 
-    placed  other places of the node are known
+    placed  whether further places of the node are known
     """
     document = stored.attributes or ""
     port = by_lldp = place.port_of(document, peer.mac, site.switches)
@@ -267,7 +270,7 @@ def _place(
             port, source = by_switch, "the switch's table of MAC addresses"
     approved = node_places.of_report(tx, stored, port) if placed else None
     moved = "" if approved else place.moved(stored, port, site.policy, source)
-    if moved:  # what is known of two places is not mixed
+    if moved:  # the node's row must not mix facts about two places
         here = {"subnet": stored.subnet, "circuit": stored.circuit, "remote": stored.remote}
         node_places.heard(tx, stored.id, now, **here, port=port)
         return {}, moved
@@ -301,7 +304,7 @@ def _move_on(
         step = boot_evidence.unproven(tx, node, site, now)
     if step is not None:
         return _apply(tx, nodes.change(tx, node, **columns), step, site, now)
-    if node.state == NodeState.TRAMPOLINE:  # as of most reports: one statement writes all
+    if node.state == NodeState.TRAMPOLINE:  # as for most reports: one statement writes all
         return transitions.settle(tx, node, now=now, policy=site.policy, columns=columns)
     if node.state == NodeState.NEW and not held and _is_free_at_once(node, site):
         steps = replace(_REGISTERED, columns=columns), _APPROVED, lifecycle.IDLE
@@ -321,8 +324,9 @@ def _move_on(
 
 
 def _is_free_at_once(node: Node, site: Site) -> bool:
-    """Return whether nothing is to be decided about a new machine. Nobody could ask for a capture
-    or a burn-in of a machine that had not reported."""
+    """Return whether a new machine is free at once: COD has not written to its disks, and the site
+    approves new machines by itself and without a burn-in. Nobody can have asked for a capture or a
+    burn-in of a machine that had not reported."""
     unwritten = node.disk == Disk.FOREIGN
     return unwritten and site.policy.auto_approve and not site.burnin.at_registration
 

@@ -54,10 +54,10 @@ def open(
     """Open the session of an agent that has proven `secret_id`; `session` is the verifier of the
     secret that both sides derived.
 
-    A boot's secret is spent, and with it every older one of the machine; a session's stays. The
-    value is an `Opened`, or the sentence with which a new boot is not believed
-    (`core.nodes.boot_evidence`). Raises `Refused` when the secret is gone (somebody was quicker) or
-    the machine is not known.
+    A boot's secret is deleted, and all older secrets of the machine with it; a session's secret
+    stays. Return an `Opened`, or the sentence why a new boot is not believed
+    (`core.nodes.boot_evidence`). Raises `Refused` if another connection has used the secret or the
+    machine is not known.
 
     power  'on', 'off' or 'unknown', as the node's power driver has just said
     here   the nodes that have an open connection to this server
@@ -72,7 +72,7 @@ def open(
     older = sessions.get(tx, node.id, lock=True)
     moved = node
     columns: dict[str, Any] = {}
-    # None: this is run once more, after a commit that nobody knew of
+    # `used` is None if an earlier run of this flow was committed, and the caller did not learn it
     if used is not None and used.kind == "boot":
         heard = _is_heard(node, older, server, here, site, now)
         if why := boot_evidence.contradiction(tx, node, power, heard=heard, now=now):
@@ -111,7 +111,8 @@ def _is_heard(
 def _trade(
     tx: Tx, used: BootSecret, known: Sequence[BootSecret], node: Node, session: BootSecret
 ) -> None:
-    """Spend a boot's secret, with the machine's older ones and its nonces, for the session's."""
+    """Delete a boot's secret, the machine's older secrets and its nonces, and store the session's
+    secret."""
     spent = [
         each.id
         for each in known
@@ -146,11 +147,11 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
 
 
 def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
-    """Note a connection that has been gone for longer than an agent needs to come back; return
-    whether it was still the newest.
+    """End a connection that has been gone for longer than an agent needs to come back; return
+    whether it was still the node's newest.
 
-    In the states in which the agent has left on purpose, or has nothing to do, only the session
-    ends.
+    In states in which the agent has left on purpose, or has nothing to do, the node keeps its
+    state.
     """
     if not sessions.close(tx, peer):
         return Result(False)
@@ -169,7 +170,8 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
 
 def held(tx: Tx, server: str, now: float) -> dict[int, int]:
     """Note that this server still holds its connections, and delete secrets that have expired.
-    Return which connections these are, epochs by node: others are replaced."""
+    Return the epochs of the server's valid connections, by node id: any other connection has been
+    replaced by a newer one."""
     sessions.touch(tx, server, now)
     secrets.purge(tx, now)
     return sessions.of_server(tx, server)

@@ -7,13 +7,13 @@ the commit, so no client is told what a crash could undo.
 
 Which address: firmware and trampoline get one of the subnet's boot pool, offered for a minute and
 bound for `policy.boot_time` when it is requested; an operating system gets the one that was
-reserved for its node. A message that RFC 2131 leaves open (§4.3, table 4) is answered in favour of
-silence: there may be another DHCP server on the wire. A NAK goes only to a machine that COD knows,
-about an address that is COD's to give.
+reserved for its node. COD stays silent where RFC 2131 leaves the answer open (§4.3, table 4): the
+wire may have another DHCP server. A NAK goes only to a machine that COD knows, about an address
+that is COD's to give.
 
-Anybody on the wire can invent MACs. What that can cost is limited: approved machines have a part of
-each pool for themselves; new ones are registered (`core.nodes.enrolment`) at a limited rate and in
-a limited number; the address of a machine that never reported gives way to one that needs it.
+Any host on the wire can invent MAC addresses. Three limits bound the damage: a part of each pool is
+reserved for approved machines; new machines are registered (`core.nodes.enrolment`) at a limited
+rate and in a limited number; a machine that never reported loses its address to one that needs it.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from cod.store.nodes.dhcp_batch import FIRST_LOOK, BindingBatch, probes
 from cod.store.scheduler import vclusters
 
 OFFER_TIME = 60.0  # seconds that an offered address is kept for its client
-DECLINED_FOR = 86400.0  # seconds that nobody is given an address that somebody was found to use
-DOUBTED_FOR = 300.0  # the same, where a machine says so that has never reported
+DECLINED_FOR = 86400.0  # seconds that an address found in use is given to no client
+DOUBTED_FOR = 300.0  # the same, where the machine that found it in use has never reported
 MOST_LEFT = 4  # addresses that the systems of one held node may keep
-# a held node, of which no agent has said that it is as the database says
+# verdicts on a held node that is not known to be as the database says
 _IN_DOUBT = (StoryVerdict.SILENT, StoryVerdict.DIFFERS)
-isolated_subnets = isolation.subnets  # of isolated vclusters, where the server answers, too
+isolated_subnets = isolation.subnets  # the DHCP server answers in isolated vclusters, too
 
 
 def answer(
@@ -68,7 +68,7 @@ def answer(
     if len(clients) < len(macs):
         enrolment.adopt(batch, asked)
         enrolment.ahead(batch, asked)
-    _asked_ahead(batch, asked)
+    _move_ahead(batch, asked)
     answers = [_answer(batch, query, net) if net else None for query, net in asked]
     batch.bindings.write()
     if batch.heard:
@@ -92,9 +92,9 @@ def _read_ahead(batch: Batch, asked: list[tuple[DhcpQuery, Net | None]]) -> None
     batch.bindings.look(ahead)
 
 
-def _asked_ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
-    """Move the inactive nodes that were reset, as their first messages of the batch tell, by a
-    statement for all of them. Others are left to `_apply_event`."""
+def _move_ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
+    """Move the inactive nodes whose first messages of the batch show a reset, all with one
+    statement. `_apply_event` moves other nodes, one at a time."""
     first: dict[int, tuple[DhcpQuery, Net]] = {}
     for query, net in asked:
         client = batch.clients.get(query.mac)
@@ -107,9 +107,9 @@ def _asked_ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) ->
         away = boot.elsewhere(query, client, net.subnet.name, batch.site)
         if verdict.event is NodeEvent.ASKED and not away:
             causes[node_id] = verdict.why
-    if len(causes) < 2:  # of one, its own statements are made once already
+    if len(causes) < 2:  # the statements of `_apply_event` for one node are prepared already
         return
-    # others may have been quicker than the lock
+    # another transaction may have moved a node before the lock
     moved = [
         (node, causes[node.id])
         for node in nodes.lock(batch.tx, causes)
@@ -138,7 +138,7 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         return None
     where = boot.elsewhere(query, client, net.subnet.name, batch.site) if client else ""
     if client and where and not node_places.may_ask(batch.tx, client.id, query, net.subnet.name):
-        # each card has a port of its own, and a system may ask by all of them
+        # each NIC has its own switch port, and a system may send requests by all of them
         if query.stage != "os" or query.mac == client.boot_mac:
             dhcp_conflicts.record_moved(batch, query, net, client, where)
         return None
@@ -153,13 +153,13 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
         return None
     if query.kind == "DISCOVER":
         _note_place(batch, query, client)
-    # anybody can ask: that a boot has failed is told when its script is fetched again
+    # any host can forge a query: a boot has failed once its script is fetched again
     if verdict.event not in (None, NodeEvent.BOOT_FAILED):
         client = _apply_event(batch, client, verdict.event, verdict.why)
     if verdict.binding == "none" and query.stage == "os" and client.story in _IN_DOUBT:
-        return _forgotten(batch, query, net, client)
+        return _answer_unknown_system(batch, query, net, client)
     if verdict.binding == "none":
-        # Its system may hold on to an address of ours; or it is another server's client.
+        # Its system may still use an address of COD, or it is the client of another server.
         if query.kind != "REQUEST" or not net.owns(ipv4(query.requested or query.ciaddr)):
             return None
         if query.server_id is not None and query.server_id not in batch.subnets.servers:
@@ -179,9 +179,9 @@ def _answer(batch: Batch, query: DhcpQuery, net: Net) -> DhcpAnswer | None:
 
 
 def _note_place(batch: Batch, query: DhcpQuery, client: DhcpClient) -> None:
-    """Note where on the network a DISCOVER was heard, of which proposals of blocks are made; it is
-    written once a batch, on change. Only a broadcast tells it, and of the machine's boot NIC: a
-    system that renews its binding speaks past the relay."""
+    """Note the relay and the switch port that a DISCOVER of a node's boot NIC came through, if they
+    have changed: blocks are proposed by them. `answer` writes them once a batch. A DISCOVER is a
+    broadcast, so it passes the relay; a system that renews its binding sends past the relay."""
     relay = None if query.giaddr == "0.0.0.0" else query.giaddr
     place = relay, query.circuit, query.remote
     known = client.relay, client.circuit, client.remote
@@ -191,7 +191,7 @@ def _note_place(batch: Batch, query: DhcpQuery, client: DhcpClient) -> None:
             client, relay=relay, circuit=query.circuit, remote=query.remote
         )
     else:
-        # of two relays that pass on one packet the last counts
+        # where two relays forward one packet, the last one counts
         batch.heard.pop(client.id, None)
 
 
@@ -209,7 +209,7 @@ def _answer_isolated(
     if verdict.event is not None:
         client = _apply_event(batch, client, verdict.event, verdict.why)
     if verdict.binding == "none" or client.state not in OWN_SYSTEM:
-        return None  # its port is on its way back, where it is answered
+        return None  # its port is on its way back to the network where the node is answered
     answer = _ANSWERS[query.kind](batch, query, net, client, row)
     return answer and replace(answer, network=net.subnet)
 
@@ -222,13 +222,13 @@ def _discover(
 ) -> DhcpAnswer | None:
     until = batch.now + OFFER_TIME
     if row is not None and (row.kind == "vcluster" or row.expires_at >= until):
-        # nothing to write: it is kept for longer already
+        # nothing to write: the binding lasts longer already
         return _lend(batch, "OFFER", query, net, client, row)
     address = row.address if row else free_address(batch, query, net, client)
     if address is None:
         dhcp_conflicts.record_exhausted(batch, query, net, client)
         return None
-    xid = row.xid if row else 0  # of the last exchange that was completed; see policy.boot
+    xid = row.xid if row else 0  # of the client's last completed exchange; see policy.boot
     row = Binding(
         address,
         query.mac,
@@ -250,14 +250,14 @@ def _request(
 ) -> DhcpAnswer | None:
     if query.server_id is not None and query.server_id not in batch.subnets.servers:
         if row is not None and row.state == "offered":
-            batch.bindings.drop(row)  # it took another server's offer
+            batch.bindings.drop(row)  # the client took another server's offer
         return None
     wanted = ipv4(query.requested or query.ciaddr)
     if row is None or row.address != wanted:
-        # one that starts is told to ask anew; one that runs would lose its network
+        # a NAK makes a starting client ask anew; a running system would lose its network
         runs = query.stage == "os" and query.ciaddr != "0.0.0.0" and not net.isolated
         if runs and client.story in _IN_DOUBT:
-            return _forgotten(batch, query, net, client)
+            return _answer_unknown_system(batch, query, net, client)
         return _nak(batch, query, net, row)
     client_id = query.client_id.hex()[:160] if query.client_id else None
     if row.kind == "boot":
@@ -274,7 +274,7 @@ def _request(
                 acked_at=row.acked_at if repeated else batch.now,
             )
         )
-    elif query.stage != "os":  # firmware in its vcluster's own network: its system is yet to ask
+    elif query.stage != "os":  # firmware in an isolated network: its system has not asked yet
         batch.bindings.put(replace(row, xid=query.xid))
     elif (
         row.state != "bound"
@@ -346,9 +346,9 @@ def _decline(
 def _release(
     batch: Batch, query: DhcpQuery, _net: Net, client: DhcpClient, row: Binding | None
 ) -> None:
-    """RFC 2131 §4.3.4. The address of a machine that has never reported is free at once, and still
-    its old client's first choice. A node keeps its addresses: COD takes them back itself, and
-    anybody can send this message while the node boots."""
+    """Free the address of a machine that has never reported (RFC 2131 §4.3.4). The machine gets the
+    same address again if that is still free. A node keeps its addresses: COD takes them back
+    itself, and any host can forge this message while the node boots."""
     if row is None or query.ciaddr != dotted(row.address) or client.state not in UNREPORTED:
         return
     batch.bindings.put(replace(row, state="offered", expires_at=batch.now))
@@ -357,7 +357,7 @@ def _release(
 def _inform(
     batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding | None
 ) -> DhcpAnswer | None:
-    """RFC 2131 §4.3.5: options without an address, for a client that has one of ours."""
+    """Return options without an address (RFC 2131 §4.3.5) for a client with an address of COD."""
     if row is None or query.ciaddr != dotted(row.address):
         return None
     return replace(_lend(batch, "ACK", query, net, client, row), yiaddr="0.0.0.0", lease_time=None)
@@ -373,13 +373,18 @@ _ANSWERS: dict[str, _Answer] = {
 }
 
 
-# ---------------------------------------------------------------- a system that was forgotten
+# ---------------------------------------------------------------- a system that is not recorded
 
 
-def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> DhcpAnswer | None:
-    """Note that a system runs on a held node that the database does not know. It keeps the address
-    that it renews, which is given to others only where nothing else is free; a new one it does not
-    get. While the node's agent is heard the message is another machine's."""
+def _answer_unknown_system(
+    batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient
+) -> DhcpAnswer | None:
+    """Note that a held node runs a system that the database does not know, and answer the system.
+
+    The system may renew an address, which other nodes then get only if no other address is free. It
+    gets no new address. While the node's agent is heard, the message comes from another machine and
+    gets no answer.
+    """
     if boot.is_heard(client, batch.site.policy, batch.now):
         return None
     wanted = ipv4(query.requested or query.ciaddr)
@@ -394,7 +399,7 @@ def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> 
     if binding is not None and binding.expires_at > batch.now and not own:
         return None  # the address of another node
     if not own and bindings.left(batch.tx, client.id) >= MOST_LEFT:
-        return None  # anybody could have a row written for each address
+        return None  # otherwise any host could have a row written for each address
     until = batch.now + batch.site.policy.binding_time
     row = Binding(
         wanted,
@@ -408,7 +413,7 @@ def _forgotten(batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient) -> 
         client_id=None,
     )
     batch.bindings.put(row)
-    batch.bindings.write()  # it counts for the next one
+    batch.bindings.write()  # the next message's `MOST_LEFT` counts this row
     return _lend(batch, "ACK", query, net, client, row)
 
 
@@ -427,9 +432,9 @@ def _is_others(batch: Batch, query: DhcpQuery) -> bool:
 def _take_others(
     batch: Batch, query: DhcpQuery, net: Net, client: DhcpClient, row: Binding
 ) -> None:
-    """Take the address that another server gives a node's system as the node's, where the site says
-    so; else tell that the node waits in vain. COD hears the request alone: the other server's
-    acknowledgement may be sent to the node only."""
+    """Record the address that another server gives a node's system as the node's address, if the
+    site's `os_addresses` is "theirs"; otherwise report a conflict. COD acts on the request because
+    the other server may send its acknowledgement to the node alone."""
     # a client that renews names its address as ciaddr alone (RFC 2131, 4.3.2)
     wanted = query.requested or (query.ciaddr if query.ciaddr != "0.0.0.0" else None)
     if query.kind != "REQUEST" or wanted is None or query.mac != client.boot_mac:
@@ -485,10 +490,10 @@ def _unusable(batch: Batch, net: Net, client: DhcpClient, row: Binding, address:
     if net.owns(address):
         return f"it is in a pool of subnet {net.subnet.name}, which COD gives addresses of"
     binding = batch.bindings.at(address)
-    # what a system that nobody could switch off has left is for the other server to give
+    # an address left to a system that could not be switched off is the other server's to give
     if binding and binding.mac not in (None, row.mac) and binding.expires_at > batch.now:
         return "another node has it"
-    # An active node's address follows a boot alone: anybody can send a message in its name.
+    # An active node's address changes only after a boot: any host can send in the node's name.
     served, rule = client.boot_served_at, NODE_RULES[NodeState.BOOT]
     latest = (served or 0.0) + (rule.deadline or 0.0) * batch.site.policy.patience
     if client.state == NodeState.ACTIVE and batch.now > latest:
@@ -532,9 +537,9 @@ def _nak(batch: Batch, query: DhcpQuery, net: Net, row: Binding | None) -> DhcpA
 def _looked_up(batch: Batch, query: DhcpQuery, client: DhcpClient | None) -> DhcpClient | None:
     """Return the client with facts that only few answers need.
 
-    They are `cycled`, whether its last transition was a timeout, and `sent_to_disk`, whether its
-    boot script sent it to its disk. A diskless system never is sent there, nor is a node that waits
-    to be captured.
+    These facts are `cycled`, whether the node's last transition was a timeout, and `sent_to_disk`,
+    whether its boot script sent it to its disk. A node with a diskless system is never sent to its
+    disk, nor is a node that waits to be captured.
     """
     if client is None:
         return None
@@ -572,10 +577,10 @@ def _apply_event(batch: Batch, client: DhcpClient, event: NodeEvent, why: str) -
 
 
 def _note_booted(batch: Batch, client: DhcpClient) -> None:
-    """Note that a node's own system has its address: the node is active, unless its template has a
+    """Make a node active whose own system has got its address, unless the node's template has a
     readiness check.
 
-    That check decides then; the binding's state says that it is time to look.
+    The readiness check starts when the binding's state shows that the system has its address.
     """
     row = templates.get(batch.tx, client.template_id) if client.template_id else None
     if row is None or template.parse(row.document).ready != template.Ready():

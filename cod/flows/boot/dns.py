@@ -39,7 +39,7 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
             for question, place in zip(questions, places, strict=True)
         ],
     )
-    lost = {each.vcluster for each in places if each is not None and _is_lost(each, rows)}
+    lost = {each.vcluster for each in places if each is not None and _may_be_renamed(each, rows)}
     renamed = vclusters.renamed(tx, lost)
     now = {
         number: full_name(place.host, renamed[place.vcluster], site)
@@ -50,9 +50,10 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
     for (number, name), end in zip(
         now.items(), answer(tx, asked, site) if asked else (), strict=True
     ):
-        found[number] = _led_on(questions[number], name, end)
+        found[number] = _redirected(questions[number], name, end)
     return [
-        # names are below it: resolvers that hear NXDOMAIN may not ask for those (RFC 8020)
+        # former names have names below them, which resolvers may not ask for after an NXDOMAIN
+        # for the vcluster's name (RFC 8020)
         replace(one, code="ok")
         if one and place and place.what == "vcluster" and place.vcluster in renamed
         else one
@@ -60,16 +61,16 @@ def answer(tx: Tx, questions: Sequence[DnsQuestion], site: Site) -> list[DnsAnsw
     ]
 
 
-def _is_lost(place: NamePlace, rows: _Rows) -> bool:
-    """Return whether the name is that of a vcluster that is not there, or below it: it may have
-    been renamed."""
+def _may_be_renamed(place: NamePlace, rows: _Rows) -> bool:
+    """Return whether the name is, or is below, the name of a vcluster that does not exist: the
+    vcluster may have been renamed."""
     exists = (place.host, place.vcluster) in rows.hosts or place.vcluster in rows.vclusters
     return place.what in ("node", "vcluster") and not exists
 
 
-def _led_on(question: DnsQuestion, name: str, end: DnsAnswer | None) -> DnsAnswer:
-    """Return the answer to a question for a name below a vcluster's former name: that it is `name`
-    now, and the answer for that."""
+def _redirected(question: DnsQuestion, name: str, end: DnsAnswer | None) -> DnsAnswer:
+    """Return the answer to a question about a name below a vcluster's former name: a CNAME record
+    that leads to `name`, the present name, and the records of `end`, the answer for `name`."""
     alias = DnsRecord(question.name, "CNAME", name)
     if question.type in ("CNAME", "ANY"):
         return DnsAnswer("ok", (alias,))
@@ -84,9 +85,14 @@ def primary(site: Site) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Rows of the names that are asked for. `hosts`: by host name and vcluster, with the targets of
-    a vcluster's `names`; `keys`: by node; `vclusters`: of those asked for without a host, or whose
-    host does not exist."""
+    """Rows from which a batch of questions is answered.
+
+    hosts      nodes by (host name, vcluster), the targets of `names` included
+    names      additional names in a vcluster's zone, by vcluster, then by name
+    keys       SSH host keys by node id
+    vclusters  the existing ones among those asked for without a host, or with an unknown one
+    addresses  (host name, vcluster) by address
+    """
 
     hosts: dict[tuple[str, str], Host]
     names: dict[str, dict[str, VclusterName]]
@@ -143,8 +149,8 @@ def _looked_up(tx: Tx, places: Sequence[NamePlace], *, keys: bool) -> _Rows:
 
 def _one(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> DnsAnswer:
     def answer(*records: DnsRecord, code: str = "ok") -> DnsAnswer:
-        """Return those of the records that are asked for; the name is there, whether it has any or
-        not."""
+        """Return an answer with the records of the question's type, aliases always. If there are
+        none, the answer is empty, because the name exists."""
         return DnsAnswer(
             code,
             tuple(
@@ -195,8 +201,8 @@ def _one(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> Dn
 
 
 def _zone(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> Zone | None:
-    """Return the zone that the name is in. A vcluster that is not there has none, and its parent
-    says about it."""
+    """Return the zone that answers for the name. The site's zone, the parent, answers for a
+    vcluster that does not exist, and for the DS record of any vcluster."""
     if (
         place.zone is None
         or place.zone.kind != "vcluster"
@@ -210,7 +216,8 @@ def _zone(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> Z
 def _with_serials(
     tx: Tx, answers: Sequence[DnsAnswer | None], zones: Sequence[Zone | None]
 ) -> list[DnsAnswer | None]:
-    """Return the answers with their zones' serials where these are told."""
+    """Return the answers, with the zone's serial in those that contain a SOA record: negative
+    answers and answers about the SOA."""
 
     def tells(answer: DnsAnswer | None) -> bool:
         # resolvers keep a negative answer as long as the SOA beside it says (RFC 2308, 5)

@@ -1,9 +1,9 @@
 """The image server's question about rights: may a client at an address have an image?
 
-A node may have the images of the template that it runs or will run for its holder: those of its
-order, and those that it boots from without a disk. It is known by the address that DHCP has given
-to one of its NICs, for its firmware, its trampoline or its system. A digest is no secret: knowing
-one opens nothing."""
+A node may fetch the images of the template that it runs or will run for its holder: those that its
+order writes to disk, and those that it boots from without a disk. The node is recognised by the
+address that DHCP has given to one of its NICs, for its firmware, its trampoline or its system. An
+image's digest is no secret: it gives no access to the image."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def may_fetch(tx: Tx, *, address: str, digest: str) -> bool:
     row = templates.get(tx, node.template_id)
     try:
         names = template.image_names(template.parse(row.document)) if row else ()
-    except Refused:  # it cannot be carried out, either
+    except Refused:  # such a template cannot be carried out, either
         return False
-    # All that a bare name may stand for: another image may come to be meant while an order's is
-    # being written.
+    # All images that a bare name may mean: its meaning may change while the node still writes the
+    # image that its order named.
     wanted = (
         {full for name in names for full in possible_names(name, owner_of(row.name))}
         if row

@@ -1,10 +1,9 @@
-"""A node asks who it is. The metadata service's questions: about the node at an address, and about
-its peers.
+"""Answers of the metadata service: facts about the node that asks, and about its peers.
 
-The address that asks opens the answer, and only its own: that of the node which DHCP has reserved
-the address for, while that node is in its own system. A machine in its firmware or in the
-trampoline has an address of a boot pool, and is told nothing. The answer is as of now: a key that
-was added since the node was primed is among the keys.
+The client's address decides the answer. The service describes only the node that DHCP has reserved
+this address for, and only while the node runs its own system. A machine in its firmware or in the
+trampoline has an address of a boot pool, and gets no metadata. The answer is current: it contains
+SSH keys that were added after the node was primed.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from cod.store.scheduler import vclusters
 
 
 def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
-    """Return the metadata for the node whose system has that address; None: no node's system has.
-    Reads only."""
+    """Return the metadata for the node whose system has that address; None where no node's system
+    has it. Reads only."""
     found = rows.at(tx, address)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """A machine fetches its boot script, or its boot's secret.
 
-Both are told only to the address that DHCP has bound to that MAC: a machine cannot ask in another's
-name, and one that spoofs an address on its own wire gains a token that is worthless from anywhere
-else.
+Both go only to the address that DHCP has bound to the requested MAC, so no machine can ask in the
+name of another. A machine that spoofs an address on its own wire gains a secret that is worthless
+from any other address.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.nodes import bindings, captures, nodes, secrets
 
-GRACE = 60.0  # seconds, at patience 1, in which readiness by time is noticed
+GRACE = 60.0  # seconds, at patience 1, until readiness by time is noticed at the latest
 LIVE_SECRETS = 4  # a loader may fetch its files more than once; the oldest secrets give way
 
 
 def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
     """Return what the machine with that MAC, asking from that address, is to boot now.
 
-    Serving a node's own system is the last word of its boot: a machine that asks DHCP again after
+    Serving a node's own system is the last step of its boot: a machine that asks DHCP again after
     that (`nodes.boot_served_at`) and fetches its script has failed to boot. An active node that
-    waits to be captured, and that no power driver could reboot, does not go home but to the
-    trampoline: this is the boot that was waited for. Raises `Refused` ('forbidden') when the
-    address is not bound to that MAC: a loader that has just asked DHCP for it never sees that.
+    waits to be captured boots the trampoline instead of its own system: no power driver could
+    reboot the node, so its capture waited for this boot. Raises `Refused` ('forbidden') when the
+    address is not bound to that MAC; a loader that has just got its address from DHCP never sees
+    this error.
     """
     node, subnet, bound = _who(tx, mac, address, site, now)
     if node.state not in OWN_SYSTEM:
@@ -45,8 +46,8 @@ def script(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan:
 
 
 def unchanged(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPlan | None:
-    """Return what `script` returns, where that changes nothing: for a node that does not run its
-    own system. None: `script` has to say it. Reads only."""
+    """Return the boot plan of a node that is not to run its own system, or None for a node that is:
+    `script` makes that plan, because it writes to the database. Reads only."""
     node, subnet, _bound = _who(tx, mac, address, site, now)
     if node.state in OWN_SYSTEM:
         return None
@@ -56,7 +57,7 @@ def unchanged(tx: Tx, mac: str, address: str, site: Site, now: float) -> BootPla
 def _plan(
     tx: Tx, node: Node, subnet: Subnet, mac: str, address: str, site: Site, now: float
 ) -> BootPlan:
-    """Return the node's boot plan; note it where the node boots its own system."""
+    """Return the node's boot plan. If the plan boots the node's own system, record that."""
     if reason := isolation.elsewhere(tx, node, subnet):
         return BootPlan("none", reason)
     if reason := _lacks_nonce(tx, node, address, site, now):
@@ -122,7 +123,7 @@ def _served(
             policy=site.policy,
             unseen=True,
         )
-    elif ready.by == "time":  # its deadline does not come before its time has
+    elif ready.by == "time":  # the deadline must not come before the template's time is over
         due = now + ready.seconds + GRACE * site.policy.patience
         nodes.set_deadline(tx, node, max(node.deadline or 0.0, due))
 
@@ -151,7 +152,7 @@ def mint(
         raise Refused("forbidden", reason)
     of_mac = secrets.of_mac(tx, mac)
     if any(each.id == secret_id for each in of_mac):
-        return  # it has been run before, and was committed
+        return  # an earlier run of this flow has been committed
     live = [each for each in of_mac if each.kind == "boot" and each.expires_at > now]
     gone = [each for each in of_mac if each.expires_at <= now]
     secrets.spend_all(tx, [each.id for each in (*gone, *live[LIVE_SECRETS - 1 :])])

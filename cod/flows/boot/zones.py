@@ -1,4 +1,4 @@
-"""Whole DNS zones, for secondaries: which there are, with their serials, and all records of one."""
+"""DNS zones for secondary servers: all zones with their serials, and all records of one zone."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from cod.store.scheduler import networks, vcluster_names, vclusters
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A zone as it is now. `records`: its own name's first, the SOA before all others; `primary`:
-    the name server that the SOA names."""
+    """A zone as it is now. `records`: those of the zone's own name come first, the SOA before all
+    others; `primary`: the name server that the SOA names."""
 
     serial: int
     primary: str
@@ -69,7 +69,7 @@ def transfer(tx: Tx, name: str, site: Site) -> Transfer | None:
 
 
 def configured(tx: Tx, site: Site, now: float) -> None:
-    """Raise the serials if the site file says something else about the zones than it did before."""
+    """Raise the serials if what the site file says about the zones has changed."""
     content = repr(
         (
             site.domain,
@@ -81,8 +81,9 @@ def configured(tx: Tx, site: Site, now: float) -> None:
 
 
 def tell_of_secondary(tx: Tx, *, secondary: str, wrong: str, now: float) -> None:
-    """Tell the site's administrators that a secondary does not follow the zones, and why; '': that
-    it does again. What was told last is not told again."""
+    """Tell the site's administrators that a secondary does not follow the zones, for the reason
+    `wrong`, or, where `wrong` is '', that the secondary follows them again. Do not repeat what the
+    last notice about the secondary said."""
     if wrong and secondary not in _late(tx):
         text = notice_texts.secondary_late(secondary, wrong)
         notices.add(tx, **text, group_id=None, now=now)
@@ -92,15 +93,15 @@ def tell_of_secondary(tx: Tx, *, secondary: str, wrong: str, now: float) -> None
 
 
 def forget_secondaries(tx: Tx, *, server: str, known: Collection[str], now: float) -> None:
-    """Tell the end of what was told of secondaries, as ADDRESS@SERVER, that the server watches no
-    more."""
+    """Report late secondaries that `server` no longer watches as recovered. Secondaries are named
+    ADDRESS@SERVER; `known` are those that the server watches."""
     for one in sorted(_late(tx)):
         if one.endswith(f"@{server}") and one not in known:
             tell_of_secondary(tx, secondary=one, wrong="", now=now)
 
 
 def _late(tx: Tx) -> set[str]:
-    """Return the secondaries that were told of last as not following the zones."""
+    """Return the secondaries whose last notice said that they do not follow the zones."""
     late = set[str]()
     for each in notices_told.of_site(tx, ("dns-secondary", "dns-recovered"), 0.0):
         name = unquote(each.link.removeprefix(notice_texts.SECONDARY))

@@ -44,8 +44,8 @@ class Greeted:
     vcluster_id  the vcluster it speaks for
     epoch        the connection's number; the newest wins
     acked        messages up to this number are not sent again
-    enrolled_at  the enrolment it was let in by, as seconds since the epoch
-    serial       of the certificate that was shown; '' for none
+    enrolled_at  when the VCM was enrolled, as seconds since the epoch
+    serial       of the certificate that the VCM showed; '' for none
     """
 
     vcluster_id: int
@@ -57,9 +57,12 @@ class Greeted:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A vcluster as its VCM sees it; `members` as in `store.vcms.members`, `keys` of its requests
-    by their ids, `would_do` for its open reclaims the host names of all that would do, by the
-    reclaims' ids."""
+    """A vcluster as its VCM sees it.
+
+    members   its nodes, as in `store.vcms.members`
+    keys      keys of its requests, by the requests' ids
+    would_do  host names of all nodes that an open reclaim could take, by the reclaims' ids
+    """
 
     vcluster: Vcluster
     members: list[dict[str, Any]]
@@ -75,9 +78,9 @@ class Picture:
 def enrol(
     tx: Tx, *, vcluster: str, serial: str, address: str, now: float, ends_at: float | None = None
 ) -> VcmView:
-    """Let a VCM speak for the vcluster. It is known by its certificate's serial number, valid until
-    `ends_at`, and its address; '' for one of the two leaves that out. Returns the VCM's view.
-    Raises `Refused`."""
+    """Let a VCM speak for the vcluster, and return the VCM's view. COD recognises the VCM by the
+    serial number of its certificate, which is valid until `ends_at`, and by its address. One of the
+    two may be '': then only the other is checked. Raises `Refused`."""
     if not serial and not address:
         raise Refused(
             "invalid", "a VCM without a certificate is known by its address: say which", "address"
@@ -95,8 +98,9 @@ def check(tx: Tx, vcluster: str) -> None:
 def enrol_inside(
     tx: Tx, *, vcluster: str, head: str | None, now: float, replace_enrolled: bool = True
 ) -> tuple[VcmView, bool]:
-    """Enrol a VCM on the vcluster's node of that host name (None: the first), which is invited when
-    it is primed. Return its view, and whether the invitation is still to come. Raises `Refused`.
+    """Enrol a VCM that runs on the vcluster's node with the host name `head` (None: its first
+    node). The node gets the VCM's invitation when it is primed. Return the VCM's view, and whether
+    the node is still to be primed. Raises `Refused`.
 
     replace_enrolled  False: a VCM that is enrolled already stays
     """
@@ -127,11 +131,11 @@ def admit(
     ends_at: float | None = None,
     run: str | None = None,
 ) -> None:
-    """The VCM on the vcluster's head trades its invitation for the certificate `serial`, which ends
-    at `ends_at`. Raises `Refused` ('forbidden').
+    """Accept the invitation of the VCM on the vcluster's head, and record the VCM's certificate
+    `serial`, which ends at `ends_at`. Raises `Refused` ('forbidden').
 
-    key  digest of its public key: with the same one it may do so again, for the answer may have
-         been lost
+    key  digest of the VCM's public key. A VCM with the same key may use the invitation again,
+         because the answer may have been lost
     """
     found = vclusters.by_name(tx, vcluster)
     known = vcms.get(tx, found.id, lock=True) if found else None
@@ -205,13 +209,14 @@ def greet(
     now: float,
     ends_at: float | None = None,
 ) -> Greeted:
-    """Greet a VCM. Raises `Refused` ('forbidden') when it may not speak for that vcluster.
+    """Open a VCM's connection. Raises `Refused` ('forbidden') if the VCM may not speak for that
+    vcluster.
 
-    serial   of its certificate; '' where it showed none: then its address has to be the one that
-             was enrolled. One that it has renewed takes the former one's place now
+    serial   of the VCM's certificate; '' if it showed none: then its address must be the enrolled
+             one. A renewed certificate replaces the former one when it is first shown
     ends_at  when that certificate ends
-    seen     the last message that it says it has dealt with; a number from the future is not
-             believed
+    seen     number of the last message that the VCM says it has dealt with; a number that no
+             message has yet is not believed
     """
     found = vclusters.by_name(tx, vcluster)
     known = vcms.get(tx, found.id, lock=True) if found else None
@@ -253,8 +258,8 @@ def greet(
 
 
 def spoken(tx: Tx, greeted: Greeted, flow: Callable[[Tx], T]) -> T:
-    """Carry out a VCM's message. Raises `Refused` ('forbidden'), with the reason, where its
-    connection is over."""
+    """Carry out a VCM's message by calling `flow`, and return its result. Raises `Refused`
+    ('forbidden'), with the reason, if the VCM's connection is over."""
     over = why_over(tx, greeted)
     if over:
         raise Refused("forbidden", over)
@@ -288,12 +293,12 @@ def why_over(tx: Tx, greeted: Greeted) -> str:
 def fresh(
     tx: Tx, server: str, sent: Mapping[int, tuple[Greeted, int | None]]
 ) -> tuple[list[OutboxMessage], dict[int, str]]:
-    """Return what is owed to a server's connections, and why some of them are over.
+    """Return the messages to send on a server's connections, at most about `MOST_AT_ONCE`, and, by
+    vcluster, why connections are over.
 
     server  name of the server that holds the connections
-    sent    by vcluster: the connection, and the last message sent on it; None: nothing can be sent
-            now
-    At most about `MOST_AT_ONCE` messages are returned.
+    sent    by vcluster: the connection, and the number of the last message sent on it; None while
+            nothing can be sent on it
     """
     heads = vcms.heads(tx, server)
     over = {
@@ -313,7 +318,7 @@ def fresh(
 
 
 def request(tx: Tx, vcluster_id: int, request_id: int) -> Request:
-    """Return a request of that vcluster's. Raises `Refused` for all others."""
+    """Return the vcluster's request with that id. Raises `Refused` if it has none."""
     found = requests.get(tx, request_id)
     if found is None or found.vcluster_id != vcluster_id:
         raise Refused("not_found", f"this vcluster has no request {request_id}", "request")
@@ -328,7 +333,7 @@ def owns_reclaim(tx: Tx, vcluster_id: int, reclaim_id: int) -> None:
 
 
 def picture(tx: Tx, vcluster_id: int) -> Picture:
-    """Return the vcluster as it is."""
+    """Return the vcluster as it is now, for its VCM."""
     found = vclusters.known(tx, vcluster_id)
     held = nodes.every(tx, vcluster_id=vcluster_id)
     pending = requests.every(tx, states=UNDECIDED, vcluster_id=vcluster_id)
@@ -348,8 +353,9 @@ def picture(tx: Tx, vcluster_id: int) -> Picture:
 
 
 def needed(tx: Tx, vcluster_id: int, hostnames: Sequence[str]) -> list[str]:
-    """Return which of the nodes that a VCM parks requests need that a pass has seen and left
-    waiting; reservations in advance and moves get theirs otherwise."""
+    """Return the host names, among those of a VCM's parked nodes, of the nodes that waiting
+    requests need. Only requests that a pass has seen and left waiting count: reservations in
+    advance and moves get their nodes in other ways."""
     named = set(hostnames)
     idle = [
         ParkedNode(node.hostname or "", node.type_id, vcluster_id, node.template_id)
