@@ -1,4 +1,5 @@
-"""Reservations in advance: their checks, the leases that they bound, and their beginnings."""
+"""Reservations in advance: whether they can be made, the leases that end before them, and their
+beginnings."""
 
 from __future__ import annotations
 
@@ -48,8 +49,8 @@ def check(
     context: FlowContext,
 ) -> None:
     """Raise `Refused` unless the nodes can be reserved from `starts_at` on for `duration` seconds,
-    beside the other reservations and within the group's limits. The sentence has names that who
-    asks may see."""
+    beside the other reservations and within the group's limits. The sentence contains only names
+    that the asking user may see."""
     site, now, groups = context.site, context.now, context.who.groups
     if not asked.wait:
         raise Refused(
@@ -90,8 +91,9 @@ def checked_times(
     policy: Policy,
     now: float,
 ) -> tuple[float, float]:
-    """Return the start and the duration of a reservation. Raise `Refused` for those that no nodes
-    could help: over, too far ahead, or against the rules of leases. `vcluster` None: a new one."""
+    """Return the start and the duration of a reservation. Raise `Refused` for times that are
+    impossible whatever nodes are free: a start that is over or too far ahead, or a duration against
+    the rules of leases. `vcluster` None: a new one."""
     if starts_at is None or duration is None:
         raise Refused(
             "invalid",
@@ -126,8 +128,8 @@ def checked_times(
 def over_hours(
     tx: Tx, seen: SiteSnapshot, request: PendingRequest, owner: Group, now: float
 ) -> str:
-    """Return in which month a reservation would bring its group over its limit of node-hours; ''
-    where in none."""
+    """Return a sentence about the month in which the reservation would exceed the group's limit of
+    node-hours; '' where there is no such month."""
     if owner.hours_limit is None:
         return ""
     used = energy.node_seconds(tx, energy_accounting.month(now), [owner.id]).get(owner.id, 0.0)
@@ -143,7 +145,7 @@ def unmade(
     duration: float,
     context: FlowContext,
 ) -> PendingRequest:
-    """Return a request that is not made yet, as the planner sees it; it has no start."""
+    """Return a request that is not made yet, for the planner, without a start."""
     return PendingRequest(
         admission.LAST,
         vcluster.id,
@@ -187,8 +189,8 @@ def _check_lease(
 def bounded(
     tx: Tx, vcluster: Vcluster, until: float, *, clip: bool, site: Site, now: float
 ) -> float:
-    """Return the end that a lease can have beside the reservations in advance. Raise `Refused`
-    where it is earlier than `until`, unless `clip`."""
+    """Return until when the lease can last without keeping nodes from reservations in advance, at
+    most `until`. If that is earlier than `until`, raise `Refused`, unless `clip`."""
     if not requests.reserved(tx):
         return until
     watermarks.version(tx, watermarks.RESERVED, lock=True)
@@ -212,8 +214,8 @@ def bounded(
 
 
 def failing(tx: Tx, site: Site, now: float) -> Set[int]:
-    """Return the ids of accepted reservations that find no place as things are. Until the
-    transaction ends nobody reserves, and no request is granted."""
+    """Return the ids of the accepted reservations that could not be met with the present nodes and
+    leases. Until the transaction ends, no reservation is made, and no request is granted."""
     if not requests.reserved(tx):
         return frozenset()
     watermarks.version(tx, watermarks.RESERVED, lock=True)
@@ -222,9 +224,12 @@ def failing(tx: Tx, site: Site, now: float) -> Set[int]:
 
 
 def check_kept(tx: Tx, before: Set[int], group_id: int, site: Site, now: float) -> None:
-    """Raise `Refused` where a move of nodes, made in this transaction, leaves a reservation without
-    a place that had one: `before` is what was `failing`. `group_id`: whose names the sentence may
-    have."""
+    """Raise `Refused` if a move of nodes in this transaction means that a reservation cannot be met
+    any more.
+
+    before    the ids that `failing` returned before the move
+    group_id  the group whose vclusters' names the sentence may contain
+    """
     lost = failing(tx, site, now) - before
     for request in (requests.get(tx, one) for one in sorted(lost)):
         vcluster = vclusters.get(tx, request.vcluster_id) if request is not None else None
@@ -243,8 +248,8 @@ def check_kept(tx: Tx, before: Set[int], group_id: int, site: Site, now: float) 
 
 
 def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: float) -> None:
-    """Let the vcluster's lease last as long as the reservation whose nodes it has got; tell its
-    group of a late start."""
+    """Extend the lease of a vcluster that has got its reservation's nodes, to last as long as the
+    reservation; tell its group if the reservation begins late."""
     start = now if request.starts_at is None else request.starts_at
     longest = leases.latest(
         vcluster.leased_at or vcluster.created_at, group_rows.get(tx, vcluster.group_id), policy
@@ -259,7 +264,7 @@ def begin(tx: Tx, vcluster: Vcluster, request: Request, policy: Policy, now: flo
 
 
 def tell_begun(tx: Tx, vcluster: Vcluster, request: Request, now: float) -> None:
-    """Tell the group of a reservation that begins now that it begins late, if it does."""
+    """Tell the group of a reservation that begins now if it begins late."""
     start = now if request.starts_at is None else request.starts_at
     if now >= start + reasons.PUNCTUAL:
         notices.tell(

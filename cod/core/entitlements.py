@@ -1,5 +1,7 @@
-"""Limits and guarantees of groups, by the rows of the moment; `policy.sharing.entitlements` has the
-rules."""
+"""Limits and guarantees of groups by the present rows; `policy.sharing.entitlements` has the rules.
+
+A pool of nodes is a type that is shared apart from the others, or `OTHERS`: all other types.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,15 @@ from cod.store.people import groups
 from cod.store.scheduler import node_counts, reservations, vclusters
 
 GUARANTEES = "guarantees"
-"""The name by which it is remembered that the site has fewer nodes than are guaranteed."""
+"""The name of the outage that the site has fewer nodes than are guaranteed."""
 
 
 class Kept:
-    """Holdings and entitlements of some groups, without nodes that leave them; read once for many
-    preemptions, and changed by each.
+    """Holdings and entitlements of some groups, without nodes that are leaving them; read once for
+    many preemptions, and updated after each.
 
-    Only rows of these groups are read, and only if it matters. What depends on the whole site was
-    counted once for the plan (`PassPlan.sharing`).
+    Only rows of these groups are read, and only if shares or guarantees need them. Sums over the
+    whole site were counted once for the plan (`PassPlan.sharing`).
     """
 
     def __init__(
@@ -42,7 +44,7 @@ class Kept:
             self._nodes = _kept(tx, ids, sharing, now)
 
     def leave(self, group_id: int, type_id: int, count: int) -> None:
-        """Count nodes of a type that leave a group from now on."""
+        """Count `count` nodes of a type as leaving a group."""
         self._nodes[group_id, self._sharing.pool(type_id)] -= count
 
     def between(
@@ -55,15 +57,15 @@ class Kept:
         equals: bool = True,
         open_: int = 0,
     ) -> tuple[preemption.Beyond, preemption.Within]:
-        """Return what group `holder` holds, of nodes like those of a type, beyond what it is sure
-        of, and what of its own a request of group `asking` stays within.
+        """Return by how many nodes of the type's pool group `holder` is beyond its guarantee or
+        share, and whether a request of group `asking` stays within its own guarantee or share.
 
-        asked   what the request is for, as in `PendingRequest.asked`
-        equals  they are of one priority; shares matter to nobody else
-        open_   nodes that leave the holder and count as kept
+        asked   (pool, number of nodes) of the request
+        equals  both have the same priority; shares matter only then
+        open_   nodes that are leaving the holder but count as kept
         """
         sure = any(self._groups[one].guarantee for one in (holder, asking))
-        if not (sure or self._shared):  # as the planner has it where nobody is sure
+        if not (sure or self._shared):  # as the planner decides without guarantees and shares
             return preemption.EVERYTHING, ""
         pool, kept = self._sharing.pool(type_id), self._nodes
         found = preemption.weakest(
@@ -86,8 +88,7 @@ class Kept:
 
 
 def _kept(tx: Tx, ids: Set[int], sharing: Sharing, now: float) -> Counter[tuple[int, int]]:
-    """Return how many nodes groups hold, without those that are leaving them, by group and type
-    that is apart, or `OTHERS`."""
+    """Return how many nodes groups hold, without nodes that are leaving them, by group and pool."""
     found: Counter[tuple[int, int]] = Counter()
     held = vclusters.held_by_groups(tx, now, *ids)
     leaving = vclusters.leaving_by_groups(tx, now, *ids)
@@ -107,7 +108,8 @@ def creation_size(
     sharing: Sharing,
     guarantees: Mapping[int, Mapping[int, int]],
 ) -> int:
-    """Return how many nodes of a vcluster that is granted now count for its creation size.
+    """Return the creation size of a vcluster that is granted now: it is smaller than the vcluster
+    where other groups' guarantees need the nodes.
 
     granted     nodes by type
     guarantees  as `guaranteed` returns them
@@ -134,7 +136,7 @@ def creation_size(
 
 
 def guaranteed(tx: Tx) -> dict[int, dict[int, int]]:
-    """Return nodes that groups are guaranteed, by type that is apart, or `OTHERS`, and group."""
+    """Return the numbers of nodes that groups are guaranteed, by pool and group."""
     found: dict[int, dict[int, int]] = defaultdict(dict)
     for group in groups.every(tx):
         if group.guarantee:
@@ -147,9 +149,9 @@ def guaranteed(tx: Tx) -> dict[int, dict[int, int]]:
 
 
 def floors_of(tx: Tx, apart: Set[int]) -> list[tuple[int, int, int, float]]:
-    """Return (type that is apart or `OTHERS`, group, creation size, end of the lease) of running
-    vclusters. A creation size is of nodes of any type: as much of it counts for each as there are
-    nodes."""
+    """Return (pool, group id, creation size, end of the lease) of running vclusters. A creation
+    size is of nodes of any type: for each pool, as much of it counts as the vcluster holds nodes of
+    the pool."""
     found, held = [], vclusters.held_of_types(tx, apart) if apart else {}
     for one, group_id, floor, size, ends in vclusters.floors(tx):
         own = held.get(one, {})
@@ -161,8 +163,8 @@ def floors_of(tx: Tx, apart: Set[int]) -> list[tuple[int, int, int, float]]:
 
 
 def watch(tx: Tx, now: float) -> None:
-    """Tell administrators once when groups are guaranteed more nodes than the site has, and once
-    when they are no longer: nodes leave, too."""
+    """Tell administrators once when groups are guaranteed more nodes than the site has, for example
+    because nodes have left, and once when the site has enough nodes again."""
     lacking = [one for one in promised(tx) if one.guarantees.total() > one.nodes]
     if not lacking:
         outages.end(tx, GUARANTEES, notice_texts.guarantees_met(), now)
@@ -175,10 +177,8 @@ def watch(tx: Tx, now: float) -> None:
 
 
 class Promised(NamedTuple):
-    """Nodes of a pool that are guaranteed, by group, and that the site has.
-
-    pool  a type that is apart, or `OTHERS`; `what`: what people call its nodes
-    """
+    """The guarantees of a pool by group, and the number of its nodes. `what`: the name of the
+    pool's nodes, for people."""
 
     pool: int
     what: str
@@ -187,8 +187,8 @@ class Promised(NamedTuple):
 
 
 def promised(tx: Tx) -> list[Promised]:
-    """Return the guarantees of all groups by pool of nodes, with the site's nodes of that pool; []
-    where no group has any."""
+    """Return the guarantees of all groups, with the site's nodes, by pool; [] where no group has a
+    guarantee."""
     terms = groups.type_terms(tx)
     apart = frozenset(type_id for each in terms.values() for type_id in each)
     found = guaranteed(tx)
@@ -204,8 +204,8 @@ def promised(tx: Tx) -> list[Promised]:
 
 
 def check_room(tx: Tx, group: Group, nodes: Mapping[int, int], policy: Policy, now: float) -> None:
-    """Raise `Refused` where a group may not hold so many more nodes, by type, as its limits
-    stand."""
+    """Raise `Refused` if the group's limits do not allow it to hold `nodes`, given by type, in
+    addition to those that it holds."""
     used = energy.node_seconds(tx, energy_accounting.month(now), [group.id])
     limits = groups.type_limits(tx, group.id)
     entitlement = entitlements.of([group], policy, 0, limits, used).get(group.id, ANYTHING)

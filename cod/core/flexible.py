@@ -1,4 +1,4 @@
-"""Flexible requests: where the site has the nodes at the best hours before a deadline."""
+"""Flexible requests: they start at the best hours before a deadline at which the nodes are free."""
 
 from __future__ import annotations
 
@@ -28,9 +28,12 @@ def place(
     before: float,
     context: FlowContext,
 ) -> tuple[float, str]:
-    """Return the start of a request for some seconds that are over `before` then, and why it is
-    that one. Raise `Refused` where there is none. The start is to be checked like any other
-    reservation's (`core.advance_reservations.check`), which says what else stands against it."""
+    """Return the best start of a request whose duration has to be over at the time `before`, and a
+    sentence why it was chosen. Raise `Refused` if the duration is missing or too long.
+
+    The caller checks the start like that of any reservation (`core.advance_reservations.check`). If
+    no start is possible, the start that is returned fails this check, which tells the reason.
+    """
     site, now, duration = context.site, context.now, asked.duration
     if duration is None:
         raise Refused("invalid", "a request with a deadline has a duration", "duration")

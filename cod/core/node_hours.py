@@ -21,9 +21,10 @@ from cod.store.scheduler import requests, vclusters
 def bound(
     tx: Tx, group: Group, nodes: int, until: float, now: float, *, without: int | None = None
 ) -> Bound | None:
-    """Return what bounds a lease of so many more nodes of the group from now on; None: nothing.
+    """Return how the group's node-hours bound a lease of `nodes` more nodes from now on; None if
+    the lease can last `until` then.
 
-    without  id of a vcluster whose own lease is anew, and does not count
+    without  id of a vcluster whose present lease does not count, because the lease replaces it
     """
     if group.hours_limit is None:
         return None
@@ -59,9 +60,9 @@ def check(
     without: int | None = None,
     waits: bool = True,
 ) -> None:
-    """Raise `Refused` where what is left of the group's node-hours is too little for a lease.
+    """Raise `Refused` if the group's remaining node-hours are too few for a lease.
 
-    waits  a request of a group that has used up its month is not refused: it waits for the next
+    waits  do not refuse if the group has used up its node-hours: the request waits for next month
     """
     if group.hours_limit is None or (waits and used(tx, group, now) >= group.hours_limit):
         return
@@ -72,8 +73,9 @@ def check(
 
 
 def tell(tx: Tx, group: Group, before: int, hours: float, now: float, ends: float) -> None:
-    """Tell the group that it has used 80 or 100 % of its node-hours of the month that `ends`,
-    unless it had `before` (per cent, as `policy.sharing.node_hours.reached` has it)."""
+    """Tell the group that it has used 80 or 100 % of its node-hours of the month that ends at
+    `ends`, unless it had used as much `before` (per cent, as `policy.sharing.node_hours.reached`
+    returns it)."""
     part = node_hours.reached(group.hours_limit, hours)
     if part > before and group.hours_limit is not None:
         text = notice_texts.node_hours(group.name, part, hours, group.hours_limit, ends)

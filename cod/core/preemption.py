@@ -1,7 +1,7 @@
-"""Carrying reclaims out: nodes are being taken from a vcluster for a request of higher priority.
+"""Reclaims, by which nodes are taken from a vcluster for a request of higher priority.
 
-Which nodes may be taken is `policy.scheduler.preemption`'s to say; here that rule meets the rows of
-the moment.
+`policy.scheduler.preemption` decides which nodes may be taken. This module applies that rule to the
+present rows, and carries reclaims out.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NO_SHARES = Sharing()
 
 
 class PreemptionRows:
-    """Holdings of vclusters and entitlements of their groups, read once for many preemptions, and
-    changed by each.
+    """Holdings of vclusters and entitlements of their groups, read once for many preemptions and
+    updated after each.
 
-    losers   vclusters that lose nodes; asking: those that get them
-    sharing  as the plan has it (`PassPlan.sharing`)
+    losers   vclusters that lose nodes; asking: vclusters whose requests get the nodes
+    sharing  the plan's (`PassPlan.sharing`)
     """
 
     def __init__(
@@ -90,9 +90,9 @@ class PreemptionRows:
         )
 
     def leave(self, vcluster: Vcluster, type_id: int, count: int) -> None:
-        """Count nodes of a type that are taken from the vcluster from now on."""
+        """Count `count` nodes of a type as taken from the vcluster."""
         self._leaving[vcluster.id] += count
-        if not vcluster.preemptible:  # else they were never its group's
+        if not vcluster.preemptible:  # nodes of preemptible vclusters do not count for the group
             self._kept.leave(vcluster.group_id, type_id, count)
 
 
@@ -116,8 +116,8 @@ def takeable(
 
 
 def protected_since(vcluster: Vcluster, group: Group, policy: Policy, now: float) -> float:
-    """Return the time from which on nodes of the vcluster were assigned that are protected now by
-    their inertia."""
+    """Return the time after which a node must have been assigned to the vcluster to be protected
+    now by its inertia."""
     return now - preemption.inertia(effective(group.priority, vcluster.preemptible), policy)
 
 
@@ -130,8 +130,8 @@ def victims(
     policy: Policy,
     now: float,
 ) -> list[Node]:
-    """Return the nodes that go, locked: of those of the kind that are outside their inertia and not
-    leaving already.
+    """Return `count` nodes of the kind to take from the vcluster, locked; fewer if there are fewer.
+    Nodes that their inertia protects and nodes that are leaving already stay.
 
     many  the site has more than one subnet
     """
@@ -146,8 +146,8 @@ def deadline(tx: Tx, vcluster: Vcluster, policy: Policy, now: float) -> float:
 
 
 def kind_of(tx: Tx, reclaim: Reclaim) -> NodeKindRow:
-    """Return the kind of the nodes that are taken: for an isolated vcluster, those with usable
-    switch ports."""
+    """Return the kind of nodes that the reclaim takes. A request of an isolated vcluster takes only
+    nodes with usable switch ports."""
     request = requests.get(tx, reclaim.request_id)
     asking = vclusters.get(tx, request.vcluster_id) if request else None
     port = USABLE if asking is not None and asking.isolated else ""
@@ -155,7 +155,7 @@ def kind_of(tx: Tx, reclaim: Reclaim) -> NodeKindRow:
 
 
 def fitting(tx: Tx, reclaim: Reclaim, nodes_: Iterable[Node]) -> list[Node]:
-    """Return the nodes that are of the kind that the reclaim takes."""
+    """Return those of the nodes that are of the kind which the reclaim takes."""
     alike = [node for node in nodes_ if preemption.fits(reclaim, node)]
     if not alike or kind_of(tx, reclaim).port != USABLE:
         return alike
@@ -164,8 +164,8 @@ def fitting(tx: Tx, reclaim: Reclaim, nodes_: Iterable[Node]) -> list[Node]:
 
 
 def protected(found: Sequence[NodeView], policy: Policy | None) -> list[NodeView]:
-    """Return nodes for people with the times until which their inertia protects them; without, if
-    `policy` is None."""
+    """Return the views of nodes, each with the time until which its inertia protects it from being
+    taken; unchanged if `policy` is None."""
     return [
         (
             view
@@ -179,11 +179,11 @@ def protected(found: Sequence[NodeView], policy: Policy | None) -> list[NodeView
 
 
 def answer(tx: Tx, reclaim: Reclaim, given: Sequence[Node], now: float) -> Reclaim:
-    """Return `given`, which fit and are no more than it wants, leave their vcluster for it; the
-    reclaim as it is now.
+    """Count `given`, nodes that leave their vcluster, as an answer to the reclaim; return the
+    reclaim as it is now. The nodes must fit the reclaim, and be no more than it still takes.
 
-    Nodes that were chosen and are not needed now may stay: as many as others were given instead, of
-    those that are promised the last.
+    For each node that was given without having been chosen, a chosen node may stay; promised nodes
+    are the last to stay.
     """
     chosen = reclaims.chosen_ids(tx, reclaim)
     instead = [node.id for node in given if node.id not in chosen]
@@ -217,16 +217,17 @@ def answer_all(tx: Tx, vcluster_id: int, leaving: Sequence[Node], now: float) ->
 
 
 def deserted(tx: Tx, vcluster_id: int, held: Sequence[Node], now: float) -> None:
-    """End reclaims from a vcluster that all nodes leave: they answer its open reclaims, and nothing
-    more can be taken."""
+    """End the open reclaims from a vcluster that loses all its nodes, `held`: the nodes count as
+    answers to the reclaims, and no more can be taken."""
     answer_all(tx, vcluster_id, held, now)
     for reclaim in reclaims.open_(tx, vcluster_id):
         close(tx, reclaim, now)
 
 
 def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now: float) -> None:
-    """Note which nodes the vcluster promises to give for a reclaim, each by a time: at the deadline
-    they go in place of others that were chosen. Earlier promises that are not repeated end."""
+    """Note which nodes the vcluster promises to give for a reclaim, each with the time by which. At
+    the deadline, promised nodes are taken in place of other chosen ones. Earlier promises that are
+    not repeated end."""
     existing = {one.node_id: one.reclaim_id for one in reservations.every(tx)}
     left = reclaim.count - reclaim.given
     able = [
@@ -246,12 +247,12 @@ def promise(tx: Tx, reclaim: Reclaim, nodes_: Sequence[tuple[Node, float]], now:
 
 
 def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
-    """Reduce a reclaim by `count` open nodes, so that `left` stay open; return by how many, 0 where
-    that was done before.
+    """Reduce a reclaim by `count` nodes, so that it takes `left` more; return the reduction, 0 if
+    it was made before.
 
-    Of the nodes that were chosen those may stay that are last by `leases.victims`, of those that
-    are promised the last. Where nothing is left the reclaim is over. Raises `Changed` when other
-    than `count` and `left` nodes are open.
+    Chosen nodes that are not needed any more may stay: first nodes that are not promised, and among
+    these the last in the order of `leases.victims`. A reclaim that takes no more nodes ends. Raises
+    `Changed` if the reclaim would have taken another number of nodes than `count` + `left`.
     """
     current = reclaims.get(tx, reclaim_id)
     vcluster = vclusters.get(tx, current.vcluster_id, lock=True) if current else None
@@ -279,18 +280,18 @@ def ease(tx: Tx, reclaim_id: int, count: int, left: int, now: float) -> int:
 
 
 def close(tx: Tx, reclaim: Reclaim, now: float, given: Sequence[Node] = ()) -> None:
-    """Take no more by it: nodes that were chosen and are still held may stay, but for those that
-    are just `given`."""
+    """End the reclaim: chosen nodes that the vcluster still holds may stay, except the nodes
+    `given`, which are leaving."""
     going = {node.id for node in given}
     reservations.drop(tx, [one for one in reclaims.held_ids(tx, reclaim) if one not in going])
-    # whatever was given: what was not may be used again
+    # even if some nodes were given: the VCM may use the others again
     vcm_outbox.over(tx, reclaim, ReclaimState.CANCELLED, now)
     state = ReclaimState.DONE if reclaim.given else ReclaimState.CANCELLED
     reclaims.change(tx, reclaim, state=state, ended_at=now)
 
 
 def cancel(tx: Tx, request_ids: Sequence[int], now: float) -> None:
-    """Take nothing more for those requests, which have ended."""
+    """Cancel the open reclaims for those requests, which have ended."""
     for reclaim in reclaims.open_for(tx, request_ids):
         vcm_outbox.over(tx, reclaim, ReclaimState.CANCELLED, now)
         spared(tx, reclaim, now)
@@ -298,7 +299,8 @@ def cancel(tx: Tx, request_ids: Sequence[int], now: float) -> None:
 
 
 def spared(tx: Tx, reclaim: Reclaim, now: float) -> None:
-    """Tell the vcluster's group that what the reclaim still wanted may stay."""
+    """Tell the vcluster's group that the nodes which the reclaim would still have taken may
+    stay."""
     _tell_spared(tx, reclaim, reclaim.count - reclaim.given, now)
 
 

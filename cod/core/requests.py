@@ -1,5 +1,5 @@
-"""Ends of requests for nodes, and requests that COD itself makes: whatever follows from them, in
-one place."""
+"""Ends of requests for nodes, and requests that COD itself makes, with all that follows from
+them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cod.store.scheduler import reclaims, requests, reservations, vclusters, wat
 
 
 def replace(tx: Tx, node: Node, runs: Assignment | None, now: float) -> Request | None:
-    """Ask for a node in the place of `node`, which its vcluster is losing.
+    """Request a replacement for `node`, which its vcluster is losing, and return the request. A
+    repeated call for the same generation of the node returns the same request.
 
-    runs  the system that it ran for its holder; None when nobody holds it: nothing is asked for
-
-    Repeated for the same generation, it is the same request.
+    runs  the node's assignment, whose template the replacement gets; None when no vcluster holds
+          the node: then nothing is requested
     """
     vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
     if vcluster is None or runs is None:
@@ -43,8 +43,8 @@ def replace(tx: Tx, node: Node, runs: Assignment | None, now: float) -> Request 
 
 
 def stop(tx: Tx, request: Request, reason: str, now: float) -> None:
-    """Let a replacement wait until somebody tries it again: another node would fail like the last
-    one. Its group is told once, with the first of its vcluster that is stopped."""
+    """Stop a request for a replacement until somebody tries it again, because another node would
+    fail like the last one. The group is told of a vcluster's first stopped request only."""
     vcluster = vclusters.get(tx, request.vcluster_id, lock=True)
     stopped = requests.every(tx, states=[RequestState.STOPPED], vcluster_id=request.vcluster_id)
     if not requests.turn(tx, request.id, RequestState.PENDING, RequestState.STOPPED, reason):
@@ -55,9 +55,9 @@ def stop(tx: Tx, request: Request, reason: str, now: float) -> None:
 
 
 def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
-    """End the wait of a request that is not over, and what was being done for it. False when it
-    was: nothing was changed.
-    """
+    """Decide an undecided request: set its state and reason, cancel its reclaims and reservations
+    of nodes, and tell those who watch it. Return False, and change nothing, if it was decided
+    already."""
     done = requests.end(tx, request_id, state, reason, now)
     if done:
         _drop(tx, [request_id], now)
@@ -71,15 +71,15 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
 
 
 def grant_all(tx: Tx, request_ids: Sequence[int], now: float) -> None:
-    """End the wait of pending requests that are granted whole, and what was being done for them;
-    none of them is a move."""
+    """Decide that pending requests are granted, with the same consequences as `decide`. All of them
+    get all their nodes, and none of them is a move."""
     requests.end_all(tx, request_ids, RequestState.GRANTED, "", now)
     _drop(tx, request_ids, now)
     _tell_watchers(tx, request_ids, now)
 
 
 def _tell_watchers(tx: Tx, request_ids: Sequence[int], now: float) -> None:
-    """Tell those who watch decided requests, each person by e-mail."""
+    """Send an e-mail to each person who watches one of the decided requests."""
     for request_id, people in watchers.take(tx, request_ids).items():
         request = requests.get(tx, request_id)
         vcluster = vclusters.get(tx, request.vcluster_id) if request else None
@@ -133,8 +133,8 @@ def conclude_move(tx: Tx, request_id: int, now: float) -> bool:
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """End a vcluster that holds no node. If it has volumes mounted, it is releasing until its
-    addresses may not mount them any more."""
+    """End a vcluster that holds no node. If volumes are attached to it, it stays in state releasing
+    until the volumes are no longer exported to its addresses."""
     if volumes.detach_all(tx, vcluster, now):
         return vclusters.end(tx, vcluster, now)
     return vclusters.change(tx, vcluster, now, state=VclusterState.RELEASING)

@@ -37,10 +37,10 @@ from cod.store.scheduler.pass_rows import PassRows
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Everything that a pass has read: as rows and, by the rules of that moment, as the planner
-    sees it.
+    """Everything that a pass has read: the rows, and the planner's snapshot of them by the rules of
+    that moment.
 
-    until  when the odd nodes of shares go to other groups
+    until  when nodes that cannot be divided evenly by shares go to other groups
     """
 
     scene: PassRows
@@ -59,10 +59,13 @@ def look(
     times: bool = False,
     again: bool = False,
 ) -> Observed:
-    """Return the site now. `before`: what was seen last; what has not changed since is the same
-    object. `isolated`: nodes' switch ports count, though no request for an isolated vcluster
-    waits. `times`: so do the times of nodes on their way, though nothing is reserved in advance
-    yet. `again`: the result will be a `before`, also the first one."""
+    """Return the site as it is now.
+
+    before    the last result: parts that have not changed since are the same objects
+    isolated  tell nodes apart by their switch ports even if no isolated vcluster waits for nodes
+    times     read the times of nodes on their way even if nothing is reserved in advance
+    again     the result will be the `before` of a later call
+    """
     found = _look(tx, site, now, before, isolated, times, again)
     dear = energy_curve.dear(tx, site.energy, now)
     spare = reserve_marks.spare(tx, site.energy, found.site.types, now)
@@ -106,7 +109,7 @@ def _look(
 
 
 def snapshot(tx: Tx, site: Site, now: float) -> SiteSnapshot:
-    """Return the site as the planner sees it."""
+    """Return the planner's snapshot of the site."""
     return look(tx, site, now).site
 
 
@@ -207,8 +210,8 @@ def _holders(read: PassRows) -> dict[int, VclusterHolder]:
 
 
 def _user_ranks(read: PassRows, rules: Policy, now: float) -> Mapping[int, int]:
-    """Return the ranks that creators of vclusters have among the users of their groups, by the
-    vcluster's id: of groups that have users' shares."""
+    """Return the rank of each vcluster's creator among the users of its group, by the vcluster's
+    id; only for groups that have users' shares."""
     asking = {
         one.id: (one.group_id, one.user_id or 0)
         for one in read.live

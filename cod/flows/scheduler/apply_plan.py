@@ -54,8 +54,8 @@ Stale = nodes.Stale
 class Act:
     """One act of a plan: `flow(tx, claim=..., now=...)` does it.
 
-    request_id  whom to tell if a rule refuses it
-    parts       of an act in bulk: the acts that do the same one by one; see `left`
+    request_id  the request to tell if a rule refuses the act
+    parts       of an act in bulk: single acts that do the same together; see `left`
     """
 
     name: str
@@ -64,8 +64,9 @@ class Act:
     parts: tuple[Act, ...] = ()
 
     def left(self, done: Result[Any] | None) -> tuple[Act, ...]:
-        """Return the acts that are to run in place of what this act has not done: of its parts, all
-        if it failed (None), else those whose places it returned."""
+        """Return the parts of an act in bulk that have to run one by one. `done` is the act's
+        result: its value is the indices of these parts. None: the act failed, and all parts have to
+        run."""
         if done is None or not self.parts:
             return self.parts
         return tuple(self.parts[place] for place in done.value)
@@ -184,8 +185,8 @@ def grant_all(
     site: Site,
     now: float,
 ) -> Result[list[int]]:
-    """Give many requests their nodes; return the places of those that are to be granted one by one:
-    see `core.nodes.grants.give_all`."""
+    """Give many requests their nodes; return the indices of the grants that have to be made one by
+    one: see `core.nodes.grants.give_all`."""
     claims.confirm(tx, claim)
     done = grants.give_all(tx, granted, candidates, plan, site, now)
     left = set(done.value)
@@ -204,15 +205,15 @@ def tell(tx: Tx, *, refusals: Sequence[RequestRefusal], claim: Claim, now: float
             core_requests.conclude_move(tx, refusal.request_id, now)
         elif refusal.final:
             core_requests.reject(tx, refusal.request_id, refusal.sentence, now)
-    # last: whether the group is told that it is late depends on what was said before
+    # last: whether `late` tells the group depends on what the request said before
     waiting = [refusal for refusal in refusals if not refusal.final]
     requests.explain(tx, {one.request_id: one.sentence for one in waiting})
     return Result(len(refusals))
 
 
 def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
-    """A rule stood against a granted request when it was applied: say so on the request, which is
-    rejected if it may not wait."""
+    """Record on a request why a rule forbade its grant when the plan was applied. A request that
+    may not wait is rejected."""
     request = requests.get(tx, request_id)
     if request is not None and not request.may_wait:
         core_requests.reject(tx, request_id, refused.sentence, now)
@@ -221,7 +222,8 @@ def waits(tx: Tx, request_id: int, refused: Refused, now: float) -> None:
 
 
 def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[int]:
-    """Remember which groups have an odd node of their share, so that they keep it for a turn."""
+    """Store the turn in which each group got one of the nodes that cannot be divided evenly: the
+    group keeps this node for the turn."""
     claims.confirm(tx, claim)
     groups.have_odd(tx, dict(plan.odd))
     return Result(len(plan.odd))
@@ -233,7 +235,7 @@ def remember_odd(tx: Tx, *, plan: PassPlan, claim: Claim, now: float) -> Result[
 def take(
     tx: Tx, *, taken: Preempt, plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[int]:
-    """Open a reclaim of a vcluster's nodes: see `ReclaimBatch`. Raises as `open` of it."""
+    """Open a reclaim of a vcluster's nodes: see `ReclaimBatch`. Raises as its `open` does."""
     claims.confirm(tx, claim)
     batch = ReclaimBatch(tx, [taken], plan, site, now)
     count = batch.open(taken)
@@ -244,8 +246,8 @@ def take(
 def take_all(
     tx: Tx, *, taken: Sequence[Preempt], plan: PassPlan, claim: Claim, site: Site, now: float
 ) -> Result[list[int]]:
-    """Open many reclaims; return the places of those that cannot be opened, because their rows have
-    changed or a rule forbids them."""
+    """Open many reclaims; return the indices of those that cannot be opened, because their rows
+    have changed or a rule forbids them."""
     claims.confirm(tx, claim)
     batch = ReclaimBatch(tx, taken, plan, site, now)
     left = []
@@ -259,7 +261,7 @@ def take_all(
 
 
 def ease(tx: Tx, *, eased: PreemptLess, claim: Claim, now: float) -> Result[int]:
-    """Lower what a reclaim wants: of the nodes that were chosen the last may stay."""
+    """Reduce the number of nodes that a reclaim takes: see `core.preemption.ease`."""
     claims.confirm(tx, claim)
     return Result(preemption.ease(tx, eased.reclaim_id, eased.count, eased.left, now))
 
@@ -308,8 +310,8 @@ def seize(
 def _seized(
     tx: Tx, reclaim: Reclaim, vcluster: Vcluster, plan: PassPlan, site: Site, now: float
 ) -> list[Node]:
-    """Return as many nodes as may still be taken: the chosen ones, and others in place of those
-    that have gone."""
+    """Return the nodes to take, as many as the rules still allow: nodes that were chosen for the
+    reclaim, and others in place of chosen nodes that have left the vcluster."""
     request = requests.get(tx, reclaim.request_id)
     assert request is not None
     left = reclaim.count - reclaim.given
@@ -349,7 +351,7 @@ def drain(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> 
 
 
 def expire(tx: Tx, *, vcluster_id: int, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Take the nodes back by power: the grace after the lease is over."""
+    """Take back all nodes of a vcluster: the grace after its lease is over."""
     claims.confirm(tx, claim)
     effects = core_leases.expire(tx, vcluster_id, now=now, actor=ACTOR, policy=site.policy)
     return Result(0) if effects is None else Result(1, effects)
@@ -369,7 +371,7 @@ def end(tx: Tx, *, vcluster_id: int, claim: Claim, now: float) -> Result[int]:
 
 
 def change_power(tx: Tx, *, part: PowerChange, claim: Claim, site: Site, now: float) -> Result[int]:
-    """Wake nodes of the cold reserve, or put some of the warm one to sleep."""
+    """Wake nodes of the cold reserve, or put nodes of the warm reserve to sleep."""
     claims.confirm(tx, claim)
     key, many = grants.pool_key(part.free_nodes), len(site.subnets) > 1
     if node_picks.switched(

@@ -1,7 +1,7 @@
-"""Explanations of a waiting request; and prospects of one that nobody has made yet.
+"""Explanations of waiting requests, and prospects of hypothetical requests.
 
-Both are told by the manager's own policy, from the snapshot that a pass begins with, with nothing
-written. Those who may not see a vcluster are not told its name.
+The manager's own policy gives both, from the snapshot that a pass begins with; nothing is written.
+Those who may not see a vcluster are not told its name.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ OTHERS = whatif.OTHERS
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """A request, why it waits, and the names of vclusters that are ahead of it, by id: '' for those
-    that whoever asks may not see. `remedies`: what would have helped one that was rejected, or
-    would help one that waits: to be granted in the next pass where `at_once`, else at all.
-    `start`: a sentence about when it is expected to start; '' where nothing is told."""
+    """A request and why it waits.
+
+    names     of vclusters that the asking user may see, by id
+    remedies  changes by which a rejected request could have been granted, or by which a waiting one
+              could be: in the next pass if `at_once`, otherwise at any time
+    start     a sentence about when the request is expected to start; '' where that is not known
+    """
 
     request: RequestView
     why: policy.Explanation
@@ -68,10 +71,10 @@ def waits(
     groups: Groups,
     now: float,
 ) -> Why:
-    """Return why a request waits (`policy.scheduler.explain`); one that does not wait is explained
-    by its state and reason.
+    """Return why a request waits (`policy.scheduler.explain`); for a request that does not wait,
+    return its state and reason. Raises `Refused` ('not_found').
 
-    `scene`, `snapshot`: the site as `core.snapshot.look` sees it. Raises `Refused` ('not_found').
+    `scene`, `snapshot`: the site as `core.snapshot.look` sees it.
     """
     view = views.request(tx, request_id, groups)
     request = view.request
@@ -107,7 +110,8 @@ def waits(
 
 
 def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:
-    """Yield what keeps matching nodes from a request though nothing is wrong with them."""
+    """Yield sentences about matching nodes that the request cannot get: their power control or
+    their switch does not answer, or they are in maintenance."""
     types = [one.type_id for one in why.types if len(one.lacks) < tuples]
     if silent := node_counts.silent(tx, types):
         some = "1 of them is" if silent == 1 else f"{silent} of them are"
@@ -119,8 +123,8 @@ def _passed_over(tx: Tx, why: policy.Explanation, tuples: int) -> Iterator[str]:
 
 
 def _remedies(tx: Tx, request: Request, snapshot: SiteSnapshot, site: Site) -> tuple[Remedy, ...]:
-    """Return what would help a request that was rejected, were it made again now; its vcluster may
-    have ended."""
+    """Return the changes by which the request could be granted if it were made again now. Its
+    vcluster may have ended."""
     vcluster = vclusters.known(tx, request.vcluster_id)
     own = Counter(node.type_id or 0 for node in nodes.every(tx, vcluster_id=vcluster.id))
     pending = PendingRequest(
@@ -153,12 +157,12 @@ def _hidden(scene: PassRows, groups: Groups) -> set[int]:
 class HypotheticalRequest:
     """A request that nobody has made yet. `template` '' stands for any.
 
-    vcluster  for which; '': for a new one of `group`, which is to be called `name` ('': not said
-              yet)
-    lease     seconds that it is to be leased for; None: the group's default
-    isolated  the new vcluster is to be in a VLAN of its own
-    preemptible  the new vcluster is to be preemptible
-    starts_at  reserve the nodes from then on, for `lease` seconds; None: as soon as possible
+    vcluster  the vcluster that would get the nodes; '': a new vcluster of `group` with the name
+              `name` ('': not chosen yet)
+    lease     length of the lease in seconds; None: the group's default
+    isolated  the new vcluster would be in a VLAN of its own
+    preemptible  the new vcluster would be preemptible
+    starts_at  start of a reservation of the nodes for `lease` seconds; None: as soon as possible
     """
 
     count: int
@@ -176,7 +180,7 @@ class HypotheticalRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReservationOffer:
-    """A reservation that would be accepted: so many nodes from then on."""
+    """A reservation that would be accepted: `count` nodes from `starts_at` on."""
 
     count: int
     starts_at: float
@@ -186,12 +190,12 @@ class ReservationOffer:
 class Match:
     """Prospects of a hypothetical request.
 
-    room         nodes that its vcluster can have addresses for
-    expected_at  when it could be granted, as far as leases tell; None: they do not, or never
-    remedies     changes by which one that can never be met could be
+    room         number of nodes that its vcluster can have addresses for
+    expected_at  when it could be granted, by the ends of leases; None: never, or not known
+    remedies     changes by which a request that can never be granted could be
     faults       why a vcluster of that name and lease could not be created, by field
-    proposals    of a reservation that cannot be accepted: fewer nodes from the same start, and all
-                 of them from a later one
+    proposals    in place of a reservation that cannot be accepted: fewer nodes at the same start,
+                 and all nodes at a later start
     """
 
     why: policy.Explanation
@@ -212,8 +216,8 @@ def match_(
     groups: Groups,
     now: float,
 ) -> Match:
-    """Return what the next pass would make of it, were it asked for now. Raises `Refused` where it
-    could not be asked for."""
+    """Return what the next pass would decide about the request if it were made now. Raises
+    `Refused` if it could not be made."""
     match.check(asked.attributes, site.types)
     if asked.isolated:
         core_isolation.rules_of(site)
@@ -264,8 +268,9 @@ def _reserved(
     site: Site,
     now: float,
 ) -> tuple[policy.Explanation, tuple[ReservationOffer, ...]]:
-    """Return what would come of a reservation, and others that would be accepted. In the place of
-    the nodes that are free now, the explanation has those that are free for all of its time."""
+    """Return an explanation whether the reservation would be accepted, and proposals that would be.
+    The free nodes in the explanation are those that are free for the reservation's whole time,
+    rather than now."""
     preemptible = asked.preemptible if holder is None else holder.preemptible
     length = pending.lease if holder is None else asked.lease
     starts_at, length = advance_reservations.checked_times(
@@ -313,7 +318,7 @@ def _faults(
     def lease() -> None:
         leases.check(asked.lease)
         if asked.starts_at is not None:
-            return  # a reservation's node-hours are those of its own months
+            return  # the reservation's own check counts the node-hours of its months
         until = now + leases.granted_time(asked.lease, owner, site.policy)
         node_hours.check(tx, owner, asked.count, until, now, field="lease")
 

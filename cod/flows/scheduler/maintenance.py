@@ -63,8 +63,8 @@ node_names = rows.node_names
 def every(
     tx: Tx, *, site: Site, now: float, groups: frozenset[int] | None = None
 ) -> list[WindowView]:
-    """Return the windows that are not over, and those of the last 30 days; with the vclusters of
-    these groups (None: of all) that hold nodes of them."""
+    """Return the windows that are not over, and those of the last 30 days. Each has the vclusters
+    of these groups (None: of all) that hold nodes of the window."""
     return _views(tx, rows.every(tx, now - KEPT), site.policy, now, groups)
 
 
@@ -76,7 +76,7 @@ def show(
     now: float,
     groups: frozenset[int] | None = None,
 ) -> WindowView:
-    """Return one window; as `every`. Raises `Refused`."""
+    """Return one window, as `every` does. Raises `Refused`."""
     return _views(tx, [rows.numbered(tx, window_id)], site.policy, now, groups)[0]
 
 
@@ -141,7 +141,7 @@ def _views(
 
 
 def plan(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> Result[WindowView]:
-    """Plan a window, and tell those that hold nodes of it when it begins. Raises `Refused`."""
+    """Plan a window, and tell the groups that lose nodes by it. Raises `Refused`."""
     site, now = context.site, context.now
     policy.check(asked, now)
     chosen_nodes = _chosen_nodes(tx, asked.names, asked.where, context.who, now)
@@ -172,8 +172,8 @@ def plan(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> Result[WindowVi
 
 
 def check(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> WindowView:
-    """Return what `plan` would do, and change nothing: what it takes from whom, and when nobody
-    holds any of the nodes. Raises `Refused`."""
+    """Return the window that `plan` would make, and change nothing. The window shows which
+    vclusters lose nodes, and when none of its nodes is held any more. Raises `Refused`."""
     with trial(tx):
         return plan(tx, context, asked=asked).value
 
@@ -181,8 +181,8 @@ def check(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> WindowView:
 def change(
     tx: Tx, context: FlowContext, *, window_id: int, changes: Mapping[str, Any]
 ) -> Result[WindowView]:
-    """Change times, reason, or whether nodes stay out, of a window that is not over; those that
-    hold nodes of it are told of another time. One that runs keeps its beginning. Raises
+    """Change times, reason, or whether nodes stay out, of a window that is not over. The groups
+    that lose nodes by it are told of new times. A window that has begun keeps its beginning. Raises
     `Refused`."""
     site, now = context.site, context.now
     window = rows.numbered(tx, window_id, lock=True)
@@ -208,8 +208,8 @@ def change(
 
 
 def end(tx: Tx, context: FlowContext, *, window_id: int) -> Result[WindowView]:
-    """Cancel a window that has not begun, of which those that hold nodes are told, or end one that
-    runs: its nodes come back. Raises `Refused`."""
+    """Cancel a window that has not begun, and tell the groups that would have lost nodes; or end a
+    window that runs, whose nodes then come back into service. Raises `Refused`."""
     site, now = context.site, context.now
     window = rows.numbered(tx, window_id, lock=True)
     _check_open(window)
@@ -231,8 +231,8 @@ def _check_open(window: MaintenanceWindow) -> None:
 
 
 def _chosen_nodes(tx: Tx, names: str, where: str, who: Who, now: float) -> list[int]:
-    """Return the ids of the nodes that are meant; all of the site where neither says which. Raises
-    `Refused`, also where a name means no node."""
+    """Return the ids of the nodes that `names` and the filter `where` select; all of the site if
+    both are empty. Raises `Refused`, also where a name selects no node."""
     if not names.strip() and not where.strip():
         return rows.ours(tx)
     chosen = selection.selected(tx, names, where, who, now, MOST)
@@ -249,14 +249,14 @@ def _failing(tx: Tx, site: Site, now: float) -> frozenset[int]:
 
 
 def _raise_version(tx: Tx) -> None:
-    """Make grants stale that were planned before: they may run into the window."""
+    """Invalidate grants that are planned already: their leases may run into the window."""
     watermarks.version(tx, watermarks.RESERVED, lock=True)
     watermarks.raise_version(tx, watermarks.RESERVED)
 
 
 def _warned(tx: Tx, window: MaintenanceWindow, rules: Policy, now: float) -> None:
-    """Note that owners have been warned of the window by its planning, so that they are not warned
-    of the same again."""
+    """Note that the notices about the planned window count as its warning, if that is due already,
+    so that owners are not warned twice."""
     due = policy.warning(window, rules, now)
     if due is not None:
         rows.change(tx, window, warned=due)
@@ -270,7 +270,8 @@ def _tell(
     now: float,
     before: MaintenanceWindow | None = None,
 ) -> None:
-    """Tell those whose nodes are taken by the window, or would have been by what it was before."""
+    """Tell the groups that lose nodes by the window, or would have lost them by the window as it
+    was `before`."""
     for vcluster_id, names in rows.held_names(tx, window.id).items():
         vcluster = vclusters.get(tx, vcluster_id)
         if vcluster is None:
@@ -285,7 +286,8 @@ def _tell(
 def _tell_late(
     tx: Tx, window: MaintenanceWindow, before: frozenset[int], site: Site, now: float
 ) -> tuple[str, ...]:
-    """Tell those whose reservations find no place any more; return their vclusters' names."""
+    """Tell the groups whose reservations cannot be met any more because of the window; return the
+    names of their vclusters. `before`: the requests that could not be met already."""
     _raise_version(tx)
     names = []
     for request_id in sorted(_failing(tx, site, now) - before):
@@ -301,8 +303,9 @@ def _tell_late(
 
 
 def run(tx: Tx, *, claim: claims.Claim, site: Site, now: float) -> Result[bool]:
-    """Carry on with the windows: warn, take nodes that are due, and bring back those whose time is
-    over, `BATCH` at most. The value is whether there may be more to do at once. Raises `Lost`."""
+    """Carry on with the windows: warn owners, take nodes that are due, and bring back the nodes of
+    windows that are over, `BATCH` at most. Return whether there may be more to do at once. Raises
+    `Lost`."""
     windows = rows.open_(tx)
     effects: set[Effect] = set()
     if windows:
@@ -321,8 +324,9 @@ def run(tx: Tx, *, claim: claims.Claim, site: Site, now: float) -> Result[bool]:
 
 
 def _begin(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> MaintenanceWindow:
-    """Let a window run whose time has come; warn of one whose time is near. Nodes that have come to
-    what was named meanwhile, such as a rack, are in it too."""
+    """Start a window whose time has come, or warn of a window whose time is near; return the window
+    as it is now. A window that starts also gets the nodes that were added to a named block, such as
+    a rack, since the window was planned."""
     due = policy.warning(window, site.policy, now)
     if due is not None:
         _tell(tx, window, notice_texts.maintenance, site.policy, now)
@@ -335,7 +339,7 @@ def _begin(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> Mainten
 
 
 def _still_meant(tx: Tx, window: MaintenanceWindow, now: float) -> list[int]:
-    """Return the nodes that are named now; none where a name has gone."""
+    """Return the nodes that the window's names select now; none if a name selects no node."""
     try:
         return _chosen_nodes(tx, window.names, "", Who(ACTOR, admin=True), now)
     except Refused:
@@ -343,8 +347,8 @@ def _still_meant(tx: Tx, window: MaintenanceWindow, now: float) -> list[int]:
 
 
 def _take(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tuple[Node, Node]]:
-    """Put nodes of a window that runs out of service: free ones, and where it has begun those that
-    somebody holds. Return each as it was and as it is."""
+    """Put nodes of a running window out of service, `BATCH` at most: free nodes, and, after the
+    window's beginning, nodes that vclusters hold. Return each node as it was and as it is now."""
     if window.state != WindowState.RUNNING:
         return []
     due = rows.to_take(tx, window.id, BATCH, held=policy.begun(window, now))
@@ -374,9 +378,9 @@ def _take(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tup
 
 
 def _return(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tuple[Node, Node]]:
-    """Bring back nodes that the window has put out of service, unless they are to stay out or
-    another window that runs has them too; the window is over after the last. Their disks are erased
-    first."""
+    """Bring back nodes that the window has put out of service; their disks are erased first. Nodes
+    stay out if the window says so, or if another running window has them, too. The window is over
+    after its last node."""
     due = rows.to_return(tx, window.id, BATCH)
     others = rows.in_others(tx, window.id, [node.id for node in due])
     moved = []

@@ -31,8 +31,8 @@ pulse = pass_rows.pulse
 
 
 def decide(seen: SiteSnapshot, site: Site, now: float, aside: Collection[int] = ()) -> PassPlan:
-    """Return the plan for what was seen, but for the requests `aside`; no transaction is open.
-    Nodes that are being taken for these are taken as planned before."""
+    """Return the plan for the snapshot `seen` without the requests `aside`. No transaction is open.
+    Reclaims for the requests `aside` go on as planned before."""
     planned = policy.plan(without(seen, aside), site.policy, site.energy, now)
     return replace(planned, sharing=policy.sharing(seen)) if aside else planned
 
@@ -49,7 +49,7 @@ def without(seen: SiteSnapshot, request_ids: Collection[int]) -> SiteSnapshot:
 def due(seen: SiteSnapshot, site: Site, now: float) -> float:
     """Return when time alone may next give a pass something to do; infinity when it never will.
 
-    Idle nodes are not looked at: that some fall asleep a few seconds later does no harm.
+    Idle nodes do not count: it does no harm if some are put to sleep a few seconds later.
     """
     ends = [reclaim.deadline for reclaim in seen.reclaims]
     for holder in seen.holders.values():
@@ -79,8 +79,8 @@ def due(seen: SiteSnapshot, site: Site, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """A pass that found nothing to do: until `until`, one that sees the same by the same rules need
-    not plan."""
+    """A pass that found nothing to do. Until `until`, another pass need not plan if its snapshot
+    and its rules are the same."""
 
     seen: SiteSnapshot
     policy: Policy
@@ -97,8 +97,8 @@ class NoChange:
 
 
 def still(seen: SiteSnapshot, site: Site, now: float) -> NoChange:
-    """Return a record that the plan for `seen` at `now` was empty. Time alone changes a plan only
-    at the times that `due` knows."""
+    """Return a record that the plan for `seen` at `now` was empty. Without other changes, the plan
+    stays empty until the time that `due` returns."""
     return NoChange(seen, site.policy, site.energy, due(seen, site, now))
 
 
@@ -111,12 +111,12 @@ class Planned:
 
     kind        'warn', 'drain', 'expire', 'end', 'seize', 'grant', 'ease', 'take', 'hold',
                 'reserve', 'reject', 'wait', 'wake' or 'sleep'
-    vcluster    whom it concerns: for 'take', 'ease' and 'seize' the one that loses nodes; '' for
-                'wake' and 'sleep'
+    vcluster    the vcluster that it concerns: for 'take', 'ease' and 'seize' the one that loses
+                nodes; '' for 'wake' and 'sleep'
     request_id  the request that it is done for; None where there is none
-    nodes       how many
-    type, block, subnet  of which nodes; '' where it says nothing
-    about       a sentence
+    nodes       number of nodes
+    type, block, subnet  of these nodes; '' where they do not matter
+    about       a sentence that explains it
     """
 
     kind: str
@@ -133,7 +133,7 @@ def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
     """Return what a pass at `now` would do, in order, without doing it. A grant of several kinds of
     nodes is several lines.
 
-    All requests that would go on waiting are in it, also those that have been told why already.
+    The list has all requests that would go on waiting, also those that say why already.
     """
     seen = snapshot(tx, site, now)
     seen = replace(seen, requests=[replace(request, reason="") for request in seen.requests])

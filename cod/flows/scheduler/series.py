@@ -1,10 +1,10 @@
 """Reservations that recur: a virtual cluster is reserved for each start of a series.
 
-The first one is reserved with the series; if it is refused, so is the series. The manager's part
-keeps those of the next four weeks on the books (`due`, `reserve`). Each start is decided once: its
-cluster is reserved as any other would be, or it is refused, which its group is told. A refused one
-is tried again until its start, and its group is told if its cluster is reserved after all. What was
-reserved stays when the series ends. The flow that creates a vcluster is handed in.
+The first cluster is reserved with the series; if it is refused, so is the series. The manager
+reserves the clusters of the next four weeks (`due`, `reserve`). Each start is decided once: its
+cluster is reserved like any other, or the start is refused and the group is told. A refused start
+is tried again until its time comes, and the group is told if its cluster is reserved after all.
+Reserved clusters stay when the series ends. The flow that creates a vcluster is passed in.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ def create(
     last: float | None,
     create: Create,
 ) -> Result[SeriesView]:
-    """Return a new series, and reserve its first cluster.
+    """Create a series and reserve its first cluster; return the series. Raises `Refused`.
 
-    asked  each cluster: `name` is the series', `starts_at` the first start
-    zone   the time zone whose clock the starts keep; days: of the week, none: that of `starts_at`
-    count  starts in all; last: no start is later; None: no limit
-    Raises `Refused`.
+    asked  describes each cluster; its `name` is the series' name, `starts_at` the first start
+    zone   the time zone of the starts' local time
+    days   days of the week; none: the day of `starts_at`
+    count  number of starts; None: no limit
+    last   time after which no start is; None: no limit
     """
     now, name, starts_at = context.now, asked.name, asked.starts_at
     if starts_at is None or asked.lease is None:
@@ -89,7 +90,7 @@ def create(
     first = policy.starts(series, now, max(now, starts_at) + 8 * 86400.0)
     if starts_at <= now or not first:
         raise Refused("invalid", "no start of the series is to come", "starts_at")
-    nobody = replace(context.who, user_id=None)  # as the later ones
+    nobody = replace(context.who, user_id=None)  # later clusters have no user, either
     made = create(
         tx,
         FlowContext(context.site, now, nobody),
@@ -117,8 +118,8 @@ def show(tx: Tx, *, name: str, now: float) -> SeriesView:
 def _views(
     tx: Tx, found: Sequence[tuple[Series, str]], now: float, series_id: int | None = None
 ) -> list[SeriesView]:
-    """Return series, each with its group's name, as people see them; `series_id`: where it is one
-    alone."""
+    """Return views of the series `found`, which come with their groups' names. `series_id`: the id
+    of the series if there is one alone."""
     since = now - policy.KEPT
     clusters = rows.clusters(tx, since, series_id)
     starts: dict[int, list[OccurrenceView]] = defaultdict(list)
@@ -151,8 +152,8 @@ def end(tx: Tx, *, name: str, now: float) -> SeriesView:
 
 
 def due(tx: Tx, now: float, again: bool = False) -> list[tuple[int, float]]:
-    """Return the starts that are to be decided, by series and time; (series, 0.0) for a series that
-    has none to come. `again`: also those that were refused."""
+    """Return the starts to decide, as (series id, time); (series id, 0.0) for a series without
+    further starts. `again`: include starts that were refused."""
     decided = {
         (one.series_id, one.starts_at)
         for one in rows.occurrences(tx, now)
@@ -170,8 +171,8 @@ def due(tx: Tx, now: float, again: bool = False) -> list[tuple[int, float]]:
 def reserve(
     tx: Tx, *, series_id: int, start: float, create: Create, site: Site, now: float
 ) -> Result[None]:
-    """Decide a start of the series that `due` returned: reserve its cluster, or tell its group why
-    not, once. Does nothing where the series has ended or the cluster was reserved."""
+    """Decide a start that `due` returned: reserve its cluster, or tell the group once why it is
+    refused. Do nothing if the series has ended or the cluster is reserved already."""
     series = rows.locked(tx, series_id)
     if series is None:
         return Result(None)
@@ -202,7 +203,7 @@ def reserve(
 
 
 def _cluster(series: Series, start: float, group: str) -> AskedVcluster:
-    """Return the cluster of that start as it is asked for."""
+    """Return what the cluster of that start is created with."""
     asked: dict[str, Any] = json.loads(series.asked)
     asked["also"] = [AskedTuple(**one) for one in asked["also"]]
     asked["mounts"] = [AskedVolume(**one) for one in asked["mounts"]]

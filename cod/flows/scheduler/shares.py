@@ -1,6 +1,6 @@
 """Limits and guarantees of groups: set by administrators, and shown with each group's use.
 
-The planner, the acts and what is shown here all reckon by `policy.sharing.entitlements`.
+The planner, the acts and the views here all compute with `policy.sharing.entitlements`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class TypeShare:
-    """A group's entitlement to nodes of a type that is apart from all others.
+    """A group's entitlement to nodes of a type that is shared apart from all others.
 
-    shares  None: the group's shares of the site hold for them, too
-    The others as in `GroupShare`
+    shares  None: the group's shares of the site hold for this type, too
+    The other fields are as in `GroupShare`
     """
 
     type: str
@@ -58,27 +58,27 @@ class TypeShare:
 
 @dataclass(frozen=True, slots=True)
 class GroupShare:
-    """A group's entitlements, and where it stands.
+    """A group's entitlements, usage and rank.
 
     parent       the group that it is a subgroup of; None: of none
     share        of the whole site, 0 to 1; `share_nodes`: in nodes, rounded down; None: shares are
                  off
-    guaranteed_from  when it can call in all that it is guaranteed, as leases of other groups end;
-                 None: the site has too few nodes
+    guaranteed_from  when the group can have all nodes that it is guaranteed, once leases of other
+                 groups have ended; None: the site has too few nodes
     node_limit   nodes at once; None: no limit; `type_limits` by the type's name
-    types        types whose nodes are apart: the guarantee and the shares are of other nodes
+    types        types that are shared apart: `guarantee` and `share` are of nodes of other types
     hours_limit  node-hours in a month; None: no limit; `hours_used`: of this month
-    usage        node-hours, weighted by the types' costs, that have not faded
-    ratio        of its share to its usage, or to its dominant share; None: shares are off, or it
-                 has used nothing
+    usage        node-hours, weighted by the types' costs, of which older ones have faded
+    ratio        of the group's share to its usage, or to its dominant share; None: shares are off,
+                 or the group has used nothing
     factor, rank  by the site's rule, the best factor is 1 and the best rank is 1; None: shares are
                   off
-    ranked       groups that are
-    held         nodes that its vclusters hold
-    recent_hours  node-hours that it used in the last 14 days
-    evenness     Jain's index of what the groups with shares used in these days for each unit of
+    ranked       number of groups that have a rank
+    held         nodes that the group's vclusters hold
+    recent_hours  node-hours that the group used in the last 14 days
+    evenness     Jain's index of the node-hours that groups used in these days for each unit of
                  their shares, 1 at best; None: shares are off, or nothing was used
-    user_shares  its requests are ranked by what their users have used
+    user_shares  the group's requests are ranked by the usage of their users
     """
 
     group: str
@@ -109,9 +109,9 @@ class GroupShare:
 class UserShare:
     """A user's share and usage in a group that has users' shares.
 
-    user    '': whoever created vclusters whose creator is not known
+    user    '' stands for the unknown creators of vclusters
     share   of the group, 0 to 1
-    usage   node-hours, weighted by the types' costs, that have not faded
+    usage   node-hours, weighted by the types' costs, of which older ones have faded
     ratio   of the share to the usage; None: the user has used nothing, or shares are off
     rank    1 is the best, equals have the same; None: shares are off, or users are not ranked
     """
@@ -127,7 +127,8 @@ class UserShare:
 def every(
     tx: Tx, *, only: frozenset[int] | None = None, site: Site, now: float
 ) -> list[GroupShare]:
-    """Return where groups stand, the best rank first; `only` those with these ids (None: all)."""
+    """Return the groups' entitlements, usage and ranks, the best rank first; of the groups with the
+    ids `only` (None: of all)."""
     every_group = groups.every(tx)
     limits = groups.type_limits(tx)
     used = energy.node_seconds(
@@ -203,7 +204,7 @@ def every(
 
 
 def of_users(tx: Tx, name: str, *, site: Site, now: float) -> list[UserShare]:
-    """Return where the users of a group stand, the best rank first. Raises `Refused`."""
+    """Return the shares and usage of a group's users, the best rank first. Raises `Refused`."""
     group = groups.named(tx, name)
     accounts = user_usage.of_groups(tx, [group.id])
     asking = {who for who in user_usage.creators(tx, [group.id]).values() if group.user_shares}
@@ -232,7 +233,8 @@ def of_users(tx: Tx, name: str, *, site: Site, now: float) -> list[UserShare]:
 
 
 class _Guarantees:
-    """Times at which groups can call in their guarantees, of nodes of single types or of others."""
+    """Times from which groups can have all nodes that they are guaranteed. A pool is a type that is
+    shared apart, or `OTHERS`: all other types."""
 
     def __init__(self, tx: Tx, apart: frozenset[int], site: Mapping[int, int], now: float) -> None:
         self._now, self._sharing = now, Sharing(site=site, apart=apart)
@@ -242,7 +244,8 @@ class _Guarantees:
             self._floors[pool].append((owner, size, ends))
 
     def since(self, pool: int, group_id: int) -> float | None:
-        """Return when a group can call in all of it; None: the site has too few nodes."""
+        """Return when a group can have all nodes of the pool that it is guaranteed; None: the site
+        has too few nodes."""
         return entitlements.guaranteed_from(
             group_id,
             self._guaranteed.get(pool, {}),
@@ -253,7 +256,7 @@ class _Guarantees:
 
 
 def one(tx: Tx, name: str, *, site: Site, now: float) -> GroupShare:
-    """Return where a group stands. Raises `Refused`."""
+    """Return a group's entitlements, usage and rank. Raises `Refused`."""
     group = groups.named(tx, name)
     return every(tx, only=frozenset({group.id}), site=site, now=now)[0]
 
@@ -264,8 +267,8 @@ NOT_IN_SERVICE = UNAPPROVED | {NodeState.QUARANTINED, NodeState.RETIRED}
 
 @dataclass(frozen=True, slots=True)
 class UsedSpan:
-    """Nodes on the average from `at` on, for a day, or as far as it was counted: the group's own,
-    those of groups of higher, equal and lower priority, and free ones."""
+    """Average numbers of nodes in the day that begins at `at`, as far as it was counted: the
+    group's own, those of groups of higher, equal and lower priority, and free ones."""
 
     at: float
     own: float
@@ -277,9 +280,9 @@ class UsedSpan:
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """Origin of a group's part of the site.
+    """A group's part of the site's use, and the parts of others.
 
-    sentence  for people; `changes`: what would let the group use more
+    sentence  the explanation, for people; `changes`: what would let the group use more
     days      the oldest first
     """
 
@@ -294,8 +297,8 @@ class GroupUse:
 
 
 def used(tx: Tx, name: str, *, site: Site, now: float, days: int = 30) -> GroupUse:
-    """Return what a group, the others and nobody used of the site in the last days. Raises
-    `Refused`."""
+    """Return which parts of the site a group used, other groups used, and nobody used, in the last
+    `days` days. Raises `Refused`."""
     standing = one(tx, name, site=site, now=now)
     since = now - days * DAY
     starts = usage_buckets.starts(since, now, usage_buckets.DAYS)
@@ -398,9 +401,9 @@ def change(
     tx: Tx, name: str, changes: Mapping[str, Any], *, site: Site, now: float
 ) -> Result[GroupShare]:
     """Change a group's shares, guarantee, limits (`type_limits` all at once), parent or users'
-    shares, by the fields of `GroupShare`.
+    shares, by the fields of `GroupShare`. Raises `Refused`.
 
-    Nothing is taken from a group whose limit becomes lower than what it holds. Raises `Refused`.
+    A group keeps its nodes if its limit becomes lower than their number.
     """
     group = groups.named(tx, name)
     columns = dict(changes)
@@ -426,8 +429,8 @@ def change(
 def preview(
     tx: Tx, name: str, changes: Mapping[str, Any], days: int, *, site: Site, now: float
 ) -> bytes:
-    """Return the question to the simulator (`service.share_preview`) what such a `change` would
-    have made of the last `days`. Raises `Refused`."""
+    """Return the simulator's input (`service.share_preview`), as JSON, to show what the `change`
+    would have led to in the last `days` days. Raises `Refused`."""
     before, since = settings(tx), now - days * DAY
     groups.named(tx, name)
     asked = requests.recorded(tx, since, now, MOST_RECORDED)
@@ -477,7 +480,7 @@ def _parent(tx: Tx, group: Group, name: str | None) -> int | None:
 
 
 def _types(tx: Tx, values: Mapping[str, Number], field: str) -> dict[int, Number]:
-    """Return values by types' names by their ids instead."""
+    """Return the values, which are given by types' names, by the types' ids."""
     known = {each.name: each.id for each in types.every(tx)}
     if unknown := sorted(values.keys() - known.keys()):
         raise Refused("not_found", f"there is no node type {unknown[0]!r}", field)
@@ -485,8 +488,8 @@ def _types(tx: Tx, values: Mapping[str, Number], field: str) -> dict[int, Number
 
 
 def _give_types(tx: Tx, group: Group, columns: dict[str, Any]) -> None:
-    """Replace what a group is guaranteed, and its shares, of single types, as far as they are
-    named."""
+    """Store the group's guarantees and shares of single types from `columns`, and remove them from
+    `columns`. Where `columns` has no guarantees or no shares, these stay as they are."""
     terms = groups.type_terms(tx).get(group.id, {})
     sure = {one: each.guarantee for one, each in terms.items()}
     weights = {one: each.shares for one, each in terms.items() if each.shares is not None}
@@ -501,7 +504,8 @@ def _give_types(tx: Tx, group: Group, columns: dict[str, Any]) -> None:
 def _check_guarantees(
     tx: Tx, group: Group, before: Sequence[core_entitlements.Promised], fields: Set[str]
 ) -> None:
-    """Refuse what the site cannot keep, as far as it could before."""
+    """Raise `Refused` if the site has too few nodes for its guarantees, unless it had too few by as
+    many nodes `before`."""
     for one in core_entitlements.promised(tx):
         excess = one.guarantees.total() - one.nodes
         was = [each.guarantees.total() - each.nodes for each in before if each.pool == one.pool]

@@ -1,7 +1,7 @@
 """Owners' actions on their virtual clusters: create, resize, extend, release, delete.
 
-Each changes rows and returns; nodes follow in the manager's pass and by their own lives. A flow's
-value is the vcluster as `flows.views.vcluster` shows it: a view and its nodes' views.
+Each flow only changes rows; nodes follow in the manager's pass and by their own transitions. A flow
+returns the vcluster as `flows.views.vcluster` shows it: a view and its nodes' views.
 """
 
 from __future__ import annotations
@@ -56,12 +56,11 @@ MOST_NAMES = 10  # former names of a vcluster, which no other vcluster gets
 def create(
     tx: Tx, context: FlowContext, asked: AskedVcluster, *, possible: bool = False
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Return a new vcluster, pending until the manager grants its request, all at once. Its nodes
-    count as the usage of the group by the user who asks.
+    """Create a vcluster, and return it. It is pending until the manager grants its request, all
+    nodes at once. Its nodes count as usage of the group by the user who asks. Raises `Refused`.
 
-    possible  refuse what no machines of the site could ever meet (`core.admission`); else the
-              manager's pass rejects it
-    Raises `Refused`.
+    possible  refuse a request that no machines of the site could ever meet (`core.admission`);
+              otherwise the manager's pass rejects such a request
     """
     site, now = context.site, context.now
     if before := _asked_before(tx, context, asked.name):
@@ -81,7 +80,7 @@ def create(
     if duration is None:
         node_hours.check(tx, owner, count, now + lease_time, now, field="lease")
     prefix = core_isolation.asked_prefix(asked, count, site)
-    # addresses, or its VLAN and subnet, come with its nodes: what waits takes none from others
+    # a waiting vcluster takes no addresses, VLAN or subnet from others: it gets them with its nodes
     vcluster = vclusters.add(
         tx,
         name=asked.name,
@@ -145,11 +144,12 @@ def resize(
     possible: bool = False,
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Resize the vcluster to `size` nodes: request more (`spread`, `wait` as in `AskedVcluster`,
-    `possible` as in `create`), or give some back: those that are chosen to be taken from it first,
-    then as `leases.victims` says.
+    `possible` as in `create`), or give some back: first nodes that are chosen for reclaims, then
+    others in the order of `leases.victims`.
 
-    What was asked for before and has not been granted is withdrawn. Raises `Refused`; where the
-    vcluster no longer has `seen_size` nodes, too: who meant to grow it must not shrink it.
+    An earlier request to grow that has not been granted is withdrawn. Raises `Refused`, also if the
+    vcluster's size is not `seen_size` any more: a caller that means to grow the vcluster must not
+    shrink it.
     """
     if before := _asked_before(tx, context, name):
         return Result(before)
@@ -210,10 +210,10 @@ def release(
     """Give back the nodes of those names (host names in the vcluster, or the site's names). Raises
     `Refused`.
 
-    cause         why, as the nodes' histories shall show it
-    passing_over  names that it has no nodes of are no error, as a VCM repeats what it has said.
-                  When it does so late, another node may have got the name: one whose grant it has
-                  not acknowledged is passed over too
+    cause         the reason that the nodes' histories show
+    passing_over  ignore names of which the vcluster has no node, because a VCM may repeat a
+                  message. When a repeat is late, another node may have got the name: a node whose
+                  grant the VCM has not acknowledged is ignored, too
     """
     vcluster = _active(tx, name)
     held = nodes.every(tx, vcluster_id=vcluster.id, lock=True)
@@ -235,13 +235,12 @@ def extend(
     tx: Tx, context: FlowContext, *, name: str, lease: float, clip: bool = False
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
     """Let the lease last `lease` seconds from now; it never becomes shorter. The group's maximum
-    bounds all of it.
+    bounds the whole lease. Raises `Refused`.
 
-    clip  extend as far as the maximum allows, instead of refusing what goes beyond it
-    (`policy.scheduler.leases.extended`)
+    clip  extend as far as the maximum allows, instead of refusing a longer extension
+          (`policy.scheduler.leases.extended`)
 
-    A vcluster that was draining goes on; its group is warned anew before the new end. Raises
-    `Refused`.
+    A vcluster that was draining is active again; its group is warned anew before the new end.
     """
     leases.check(lease)
     site, now = context.site, context.now
@@ -268,8 +267,8 @@ def extend(
 def describe(
     tx: Tx, context: FlowContext, *, name: str, changes: Mapping[str, str]
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Change what people say of a vcluster: its `description` and its `tags`; or its `name`, which
-    its nodes' names have in them. Raises `Refused`."""
+    """Change a vcluster's `description`, `tags` or `name`. The DNS names of its nodes contain its
+    name. Raises `Refused`."""
     vcluster, values = vclusters.named(tx, name, lock=True), dict(changes)
     new = values.pop("name", name)
     if new != name:
@@ -279,7 +278,8 @@ def describe(
 
 
 def _renamed(tx: Tx, vcluster: Vcluster, name: str, now: float) -> Vcluster:
-    """Rename a vcluster, and tell its group. A VCM's certificate has the name: it cannot stay."""
+    """Rename a vcluster, and tell its group. Raise `Refused` if it has a VCM, whose certificate
+    contains the old name."""
     former = vclusters.former_names(tx, vcluster.id)
     if name not in former and len(former) >= MOST_NAMES:
         raise Refused(
@@ -304,8 +304,8 @@ def _renamed(tx: Tx, vcluster: Vcluster, name: str, now: float) -> Vcluster:
 def delete(
     tx: Tx, context: FlowContext, *, name: str
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """End the vcluster: what it asked for is withdrawn, its nodes go back; it has ended when the
-    last one is there.
+    """End the vcluster: withdraw its requests and release its nodes. The vcluster has ended when
+    the last node is back in the reserve.
 
     Deleting it again changes nothing.
     """
@@ -333,8 +333,9 @@ def delete(
 def _within_hours(
     tx: Tx, vcluster: Vcluster, owner: Group, until: float, *, clip: bool, now: float
 ) -> float:
-    """Return the end that a lease can have by its group's node-hours, which never make it earlier.
-    Raise `Refused` where it is earlier than `until`, unless `clip`."""
+    """Return until when the group's node-hours let the lease be extended: `until` at most, and its
+    present end at least. If the node-hours do not last `until` then, raise `Refused`, unless
+    `clip`."""
     ends = vcluster.expires_at or now
     if until <= ends:
         return until
@@ -350,10 +351,10 @@ def _within_hours(
 def _shrink(
     tx: Tx, context: FlowContext, vcluster: Vcluster, size: int, leaving: Sequence[Node], cause: str
 ) -> Result[tuple[VclusterView, list[NodeView]]]:
-    """Shrink the vcluster to `size` nodes: `leaving` go back, and replacements beyond that size are
-    withdrawn.
+    """Shrink the vcluster to `size` nodes: release the nodes `leaving`, and withdraw requests for
+    replacements beyond that size.
 
-    What goes back counts as an answer to what is being taken from it.
+    The released nodes count as answers to the vcluster's open reclaims.
     """
     site, now = context.site, context.now
     preemption.answer_all(tx, vcluster.id, leaving, now)
@@ -371,7 +372,7 @@ def _shrink(
 
 
 def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[NodeView]]:
-    # its name may be another's now
+    # another vcluster may have its name now
     [view] = views.vclusters(tx, name=f"{vcluster.name}@{vcluster.id}", ended=True)
     held = views.members(tx, vcluster.name) if view.vcluster.ended_at is None else []
     return view, preemption.protected(held, site.policy)
@@ -380,7 +381,7 @@ def _shown(tx: Tx, vcluster: Vcluster, site: Site) -> tuple[VclusterView, list[N
 def _asked_before(
     tx: Tx, context: FlowContext, name: str
 ) -> tuple[VclusterView, list[NodeView]] | None:
-    """Return the vcluster that was asked for under the same key; None: it is asked for now."""
+    """Return the vcluster of an earlier request with the same key; None if there was none."""
     before = requests.by_key(tx, context.key) if context.key else None
     if before is None:
         return None
