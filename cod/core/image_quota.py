@@ -1,5 +1,5 @@
-"""The bytes that a group's images and open uploads may have, and how much of what others want, too,
-it may have under way at once. The site's own group is its administrators', and has no limits."""
+"""Quotas of bytes for a group's images and open uploads, and limits of its uploads and captures at
+once. The site's own group belongs to the administrators, and has no limits."""
 
 from __future__ import annotations
 
@@ -12,28 +12,30 @@ from cod.store.people import groups
 
 
 def room(tx: Tx, *, group_id: int, rules: ImageRules, lock: bool = False) -> tuple[int, int | None]:
-    """Return (bytes that they have, bytes that they may have; None: any number). `lock` as in
-    `uploads.taken`."""
+    """Return (bytes of the group's images and open uploads, quota in bytes); a quota of None: no
+    limit. `lock` as in `uploads.taken`."""
     taken, own = uploads.taken(tx, group_id, lock=lock)
     return taken, rules.quota if own is None else own
 
 
 def left(tx: Tx, group_id: int | None, rules: ImageRules, own: int = 0) -> int | None:
-    """Return the bytes that an image may take which has `own` bytes already; None: any number, as
-    the site's may."""
+    """Return how many bytes an image of the group may have that has `own` bytes already; None: any
+    number, as for images of the site."""
     taken, quota = room(tx, group_id=group_id, rules=rules) if group_id is not None else (0, None)
     return None if quota is None else max(quota - taken + own, 0)
 
 
 def check(tx: Tx, group_id: int | None, size: int, rules: ImageRules, own: int = 0) -> None:
-    """Raise `Refused` unless `size` bytes fit, in place of `own`; the site's always do."""
+    """Raise `Refused` unless `size` bytes, in place of `own` bytes, fit into the group's quota.
+    Images of the site always fit."""
     if group_id is not None:
         taken, quota = room(tx, group_id=group_id, rules=rules, lock=True)
         check_quota(quota, taken - own, size, groups.get(tx, group_id).name)
 
 
 def check_upload(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
-    """Raise `Refused` where the group has as many open uploads as it may have (None: the site)."""
+    """Raise `Refused` if the group has as many open uploads as it may have; the site (None) has no
+    limit."""
     if group_id is not None:
         name = groups.get(tx, group_id).name
         open_uploads = len(uploads.every(tx, frozenset({group_id})))
@@ -41,7 +43,8 @@ def check_upload(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
 
 
 def check_capture(tx: Tx, group_id: int | None, rules: ImageRules) -> None:
-    """Raise `Refused` where as many nodes are being captured for the group as may be."""
+    """Raise `Refused` if as many nodes as allowed are being captured for the group; the site (None)
+    has no limit."""
     if group_id is not None:
         waiting = [
             capture

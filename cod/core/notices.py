@@ -1,5 +1,5 @@
-"""Telling groups and the site's administrators what happened, by each channel that they have, and
-people by mail as they chose."""
+"""Notices to groups and to the site's administrators, by each channel that they have, and to people
+by e-mail as they chose."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def add(
     link: str = "",
     now: float,
 ) -> Notice:
-    """Tell a group (None: the site's administrators) something. For texts see `cod.notice_texts`;
-    delivery follows the commit (`flows.notices.notices`)."""
+    """Add a notice for a group (None: for the site's administrators), and return it. The texts come
+    from `cod.notice_texts`; delivery follows the commit (`flows.notices.notices`)."""
     chosen = mail_choices.choosers(tx, kind, group_id)
     targets = [(EMAIL, ADMINISTRATORS)]
     if group_id is not None:
@@ -51,7 +51,7 @@ def add(
 
 
 def tell(tx: Tx, vcluster: Vcluster, text: notice_texts.NoticeText, now: float) -> Notice:
-    """Tell the vcluster's group something about it."""
+    """Add a notice about the vcluster for its group, and return it."""
     return add(tx, **text, group_id=vcluster.group_id, vcluster_id=vcluster.id, now=now)
 
 
@@ -62,8 +62,8 @@ def tell_people(
     people: Sequence[tuple[int, str]],
     now: float,
 ) -> Notice:
-    """Tell people, by id and address, something about a vcluster by e-mail, unless they chose
-    otherwise; its group sees it among its notices."""
+    """Send people, given by id and address, a notice about a vcluster by e-mail, unless they chose
+    otherwise. The vcluster's group sees the notice among its own."""
     columns = {"group_id": vcluster.group_id, "vcluster_id": vcluster.id}
     chosen = [
         Chooser(*one, mail_choices.of(tx, one[0]).get(text["kind"], NoticeMail.AT_ONCE), False)
@@ -77,7 +77,8 @@ def tell_people(
 def tell_all(
     tx: Tx, recipients: Sequence[tuple[Vcluster, Group, notice_texts.NoticeText]], now: float
 ) -> None:
-    """Tell the groups of vclusters something, each in its order."""
+    """Add notices about vclusters for their groups. Notices that are not sent anywhere are written
+    with one statement."""
     rows: list[dict[str, Any]] = []
     choosers = cache(partial(mail_choices.choosers, tx))  # groups are few
     for vcluster, group, text in recipients:
@@ -99,9 +100,9 @@ def _targets(group: Group, kind: str, chosen: Sequence[Chooser] = ()) -> list[tu
 
 
 def left_out(chosen: Iterable[Chooser]) -> set[str]:
-    """Return addresses that the group or the site need not tell. A person who does not manage them
-    could name anybody's address as their own: such an address is left out only where its owner is
-    told as soon."""
+    """Return addresses to which the group or the site need not send the notice, because their
+    owners have chosen how they get it. A person who does not manage the group or the site could
+    have entered somebody else's address: it is left out only if the notice goes there at once."""
     return {each.email for each in chosen if each.manages or each.mail is NoticeMail.AT_ONCE}
 
 

@@ -1,4 +1,4 @@
-"""Copies of image files by host of the site, so that other hosts fetch them."""
+"""Hosts of the site and their copies of image files, which other hosts fetch from them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cod.store.images import images
 
 
 def note(tx: Tx, *, server: str, names: Collection[str]) -> None:
-    """Store which files a host has: images by digest, uploads by name. Files of forgotten hosts
-    stay known only where they are needed and no other host has them."""
+    """Store which files a host has: images by digest, uploads by name. Records of files on
+    forgotten hosts are kept only for needed files that no other host has."""
     servers.hold(tx, server, names)
     if left := servers.held_by_forgotten(tx, server):
         wanted = images.digests(tx) | {each.rpartition("/")[2] for each in images.sources(tx)}
@@ -23,12 +23,13 @@ def note(tx: Tx, *, server: str, names: Collection[str]) -> None:
 
 
 def of(tx: Tx, *, digest: str, server: str, now: float) -> tuple[HostPart, ...]:
-    """Return the hosts that serve an image of the site, but for `server`."""
+    """Return the hosts other than `server` that serve an image of the site."""
     return _of(tx, [digest] if digest in images.digests(tx) else [], server, now).get(digest, ())
 
 
 def lacking(tx: Tx, *, server: str, present: Collection[str], now: float) -> ImageHolders:
-    """Return which hosts serve the images that `server` lacks, where it has those `present`."""
+    """Return all images of the site, by digest, and the other hosts that serve those which `server`
+    lacks. `present`: the images that `server` has."""
     needed = images.digests(tx)
     return ImageHolders(frozenset(needed), _of(tx, needed - set(present), server, now))
 

@@ -2,8 +2,8 @@
 
 Adding writes a row in state *ingesting* that names a file on the server. One ingester at a time
 across all servers (a claim) takes such rows, the oldest of each group in turn, turns the files into
-their served form and reports. If it dies on the way, the rows and the files are still there and the
-next one begins anew; folders that no row names are removed by it too.
+their served form and reports. If an ingester dies meanwhile, the rows and the files are still there
+and the next ingester begins anew. It also removes folders that no row names.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def add(
     group: str = "",
     now: float,
 ) -> Result[ImageView]:
-    """Have the file `source` (a path on the server) taken in as the image `name`. The value is the
-    image, ingesting.
+    """Add the image `name`, to be made of the file `source` (a path on the server); return the
+    image, which is in state ingesting. It replaces a failed image of the same name and owner.
+    Raises `Refused`.
 
-    name    as `names.full` takes it
-    sha256  what the file's must be, '' if nobody said
-    plain   serve it as it is: a kernel or ramdisk
-    raw     it may hold neither partition table nor file system
-    group   whose it is; '' or 'site': the site's
-    A failed image of that name and owner is replaced. Raises `Refused`.
+    name    a name as `names.full` accepts it
+    sha256  the digest that the file must have, '' for any
+    plain   serve the file unchanged, as a kernel or ramdisk
+    raw     the file may have neither a partition table nor a file system
+    group   the owner; '' or 'site': the site
     """
     owner = groups.owner_id(tx, group)
     name = names.full(groups.prefix(tx, owner), name)
@@ -78,7 +78,7 @@ def next_waiting(
     served: Mapping[int | None, float] | None = None,
     absent: Collection[int] = (),
 ) -> Image | None:
-    """Return the image that is taken in next; None: there is nothing to do.
+    """Return the image to make next; None: there is nothing to do.
 
     busy, served  groups, as for `policy.image_uploads.next_turn`
     absent        images, by id, whose files the server does not have
@@ -99,10 +99,10 @@ def is_served(tx: Tx, now: float) -> bool:
 
 
 def unneeded(tx: Tx, *, present: frozenset[str], alone: bool = False) -> set[str]:
-    """Return the folders among `present` that no image names, for the one server that takes images
-    in to remove.
+    """Return the folders among `present` that no image names: the ingester removes them.
 
-    alone  the site has no other server: what it had under another name, or others had, is forgotten
+    alone  the site has no other server: forget the files of other servers, and those that this
+           server had under a former name
     """
     if alone:
         servers.release_all(tx)
@@ -110,12 +110,11 @@ def unneeded(tx: Tx, *, present: frozenset[str], alone: bool = False) -> set[str
 
 
 def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
-    """The image is in its served form. Repeating it does no harm, nor does an image that was
-    deleted meanwhile.
+    """Record that an image is in its served form. A repeated call does no harm, nor does a call for
+    an image that was deleted meanwhile.
 
-    Raises `Refused` when what is stored does not fit into the quota of its group, and when
-    templates of the group, which have meant the site's image of that name, could not be installed
-    with this one.
+    Raises `Refused` if the stored bytes do not fit into the group's quota, or if templates of the
+    group that use the site's image of that name now could not be installed with the new image.
     """
     image = images.get(tx, image_id)
     if image is not None and image.state == "ingesting" and image.group_id is not None:
@@ -125,24 +124,24 @@ def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RUL
 
 
 def fail(tx: Tx, *, image_id: int, reason: str) -> None:
-    """Record that the file could not be taken in."""
+    """Record that no image could be made of the file."""
     images.change(tx, image_id, state="failed", reason=reason, source="", stored=0)
 
 
 def every(
     tx: Tx, groups: frozenset[int] | None = None, now: float | None = None
 ) -> list[ImageView]:
-    """Return the images of these groups and the site (None: all) in the order of their names, each
-    with the templates of these groups and the site that name it. `now`: those whose files no server
-    that runs has say so."""
+    """Return the images of these groups and the site (None: all), by name, each with the templates
+    of these groups and the site that name it. With `now`, the `reason` of an image tells if no
+    running server has its files."""
     return _views(tx, images.every(tx, groups), groups, now)
 
 
 def show(
     tx: Tx, *, name: str, groups: frozenset[int] | None = None, now: float | None = None
 ) -> ImageView:
-    """Return the image of that name; of the templates that name it, those of these groups and the
-    site's. `now`: as for `every`. Raises `Refused`."""
+    """Return the image of that name, with the templates of these groups and the site that name it.
+    `now`: as for `every`. Raises `Refused`."""
     found = images.named(tx, [name]).get(name)
     if found is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")
@@ -158,8 +157,8 @@ def _views(
 
 
 def _with_lost_files(tx: Tx, views: Sequence[ImageView], now: float) -> list[ImageView]:
-    """Return the images, with the reason of those whose files are on servers alone that do not
-    run. A site of one server has no such images."""
+    """Return the images, with a reason for each whose files are only on servers that do not run. A
+    site of one server has no such images."""
     files = {image.name: _file(image) for image in views if image.state != "failed"}
     holders = servers.holders(tx, list(files.values()))
     hosts = servers.image_servers(tx, now) if holders else {}
@@ -197,8 +196,8 @@ def _view(image: Image, owners: Mapping[int | None, str], users: Sequence[str] =
 
 
 def delete(tx: Tx, *, name: str) -> Result[None]:
-    """Delete an image that no live template names; its folder goes when the ingester comes by.
-    Raises `Refused`."""
+    """Delete an image that no live template names; the ingester removes its folder later. Raises
+    `Refused`."""
     image = images.named(tx, [name], lock=True).get(name)
     if image is None:
         raise Refused("not_found", f"there is no image {name!r}", "name")

@@ -17,16 +17,16 @@ resolve = templates.named
 
 
 def read(document: str) -> template.Configuration:
-    """Return what a document says, as far as that can be checked without the database, whose
-    threads it would keep busy. Raises `Refused`."""
+    """Return a document's configuration, after all checks that need no database: these would keep a
+    database thread busy. Raises `Refused`."""
     configuration = template.parse(document)
     template.check_hardware(configuration)
     return configuration
 
 
 def check(tx: Tx, *, configuration: template.Configuration, group: str = "") -> None:
-    """See that a document that was read can be added for the group: its name, and its images.
-    Raises `Refused`."""
+    """Check that a document that was read can be added for the group, by its name, its images and
+    its secret. Raises `Refused`."""
     owner = groups.prefix(tx, groups.owner_id(tx, group))
     names.full(owner, configuration.name)
     _check_images(tx, configuration, owner)
@@ -41,12 +41,11 @@ def add(
     group: str = "",
     now: float,
 ) -> Template:
-    """Add a document as the next revision of the template that it names, as `names.full` takes
-    names. The newest one repeated changes nothing.
+    """Add a document as the next revision of the template that it names, as `names.full` accepts
+    names. If it equals the newest revision, nothing changes. Raises `Refused`.
 
-    configuration  what `read` made of the document; None: it is read now
-    group          whose it is; '' or 'site': the site's
-    Raises `Refused`.
+    configuration  what `read` returned for the document; None: read it now
+    group          the owner; '' or 'site': the site
     """
     configuration = configuration or read(document)
     group_id = groups.owner_id(tx, group)
@@ -75,8 +74,8 @@ def _check_secret(configuration: template.Configuration, owner: str) -> None:
 
 def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> list[Template]:
     """Return the newest live revision of every template of these groups and of the site (None: of
-    all); with a `name`, all revisions of that one. Raises `Refused` where there is none of that
-    name."""
+    all); with a `name`, all revisions of that template. Raises `Refused` if there is no template of
+    that name."""
     if not name:
         return templates.newest(tx, groups)
     if not (found := templates.revisions(tx, name)):
@@ -85,8 +84,8 @@ def every(tx: Tx, *, name: str = "", groups: frozenset[int] | None = None) -> li
 
 
 def retire(tx: Tx, *, name: str, now: float) -> list[Template]:
-    """Retire 'name@revision', or with a bare 'name' all its revisions; returns those that were
-    retired.
+    """Retire 'name@revision', or with a bare 'name' all its revisions; return the revisions that
+    were retired.
 
     Raises `Refused` while a vcluster, a node or a waiting request uses one of them.
     """

@@ -1,10 +1,10 @@
 """Uploads: created, grown, complete, given up.
 
-The row is what was promised: a name, a length, bytes that are known to be on disk. The bytes are in
-a file of the upload's name in the folder of incoming files, and
-`web.http.uploads.intake` writes them.
-When all are there the row becomes an image in state *ingesting*, in one transaction: nobody ever
-sees half of a file as an image, or an image without its file.
+An upload's row has the name and length that its client announced, and the number of bytes that are
+known to be on disk. The bytes are in a file of the upload's name in the folder of incoming files;
+`web.http.uploads.intake` writes them. When all bytes are there, one transaction replaces the row
+with an image in state *ingesting*: nobody ever sees half of a file as an image, or an image without
+its file.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def create(
     rules: ImageRules,
     now: float,
 ) -> Upload:
-    """Return an upload of `size` bytes that shall become the image `name` of that group. Raises
-    `Refused`.
+    """Create an upload of `size` bytes, which will become the image `name` of that group; return
+    the upload. Raises `Refused`.
 
-    name       as `names.full` takes it
-    upload_id  random, so that running it again does no harm
-    group      its name; '' or 'site': the site's, which has no quota
-    sha256     what the file's must be, '' if nobody said
+    name       a name as `names.full` accepts it
+    upload_id  random; a second call with the same id returns the existing upload
+    group      the group's name; '' or 'site': the site, which has no quota
+    sha256     the digest that the file must have, '' for any
     plain, raw  as for `flows.images.images.add`
     """
     if again := uploads.get(tx, upload_id):
@@ -84,14 +84,14 @@ def begin(
     checked: bool = False,
     now: float,
 ) -> Upload:
-    """Begin a piece: somebody holds the file, flushed to the disk, and will write to it. Return the
-    upload with the piece's offset. Raises `Refused`.
+    """Begin a piece: the caller holds the file, has flushed it to the disk, and will write to it.
+    Return the upload with the piece's offset. Raises `Refused`.
 
-    seen     the upload as it was read before the file was held. Run again, after a commit that
-             nobody knew of, this finds its own row, by which it would believe more of the file
+    seen     the upload as it was read before the file was held. The row alone is not enough: if an
+             earlier run of this flow has been committed, the row would vouch for too many bytes
     length   of the file now
-    boot     of the host that writes
-    checked  what comes has a checksum: it is not to be believed before `grown` says so
+    boot     id of the boot of the host that writes
+    checked  the piece has a checksum: its bytes do not count before `grown` is called
     """
     upload = _live(uploads.get(tx, seen.id, lock=True), now)
     lengths = (believed(row.offset, row.boot, boot, length) for row in (upload, seen))
@@ -123,16 +123,17 @@ def complete(
     size: int,
     now: float,
 ) -> Result[Image]:
-    """Make the complete file the image `name`, to be taken in; return the image. Raises `Refused`.
+    """Replace a complete upload with the image `name`, in state ingesting; return the image. Raises
+    `Refused`.
 
-    source  the file
-    sha256  what the file's is
-    format  as its first bytes show it; `size`: of the image on a disk, 0 if they do not say
+    source  the path of the file
+    sha256  the digest of the file
+    format  of the file, by its first bytes; `size`: of the image on a disk, 0 if they do not tell
     """
     upload = uploads.get(tx, upload_id, lock=True)
     if upload is None:
-        # What the same upload became when this flow was run before, and its commit's outcome
-        # remained unknown.
+        # The image that an earlier run of this flow made of the upload, if the outcome of that
+        # run's commit was not known.
         became = images.named(tx, [name]).get(name)
         if became is None or (became.source != source and became.sha256 != sha256):
             raise _gone()
@@ -158,7 +159,7 @@ def complete(
 
 
 def drop(tx: Tx, *, upload_id: str) -> Upload:
-    """Give an upload up; returns it. Raises `Refused` if there is none."""
+    """Give an upload up, and return it. Raises `Refused` if there is none."""
     upload = uploads.get(tx, upload_id, lock=True)
     if upload is None:
         raise _gone()
@@ -167,7 +168,7 @@ def drop(tx: Tx, *, upload_id: str) -> Upload:
 
 
 def sweep(tx: Tx, *, now: float) -> list[Upload]:
-    """Give up the uploads that nothing more came of; returns them."""
+    """Give up the uploads that have expired, and return them."""
     old = uploads.expired(tx, now)
     for upload in old:
         uploads.remove(tx, upload.id)

@@ -1,8 +1,8 @@
-"""Callers, by a token or a browser's session; any flow behind the question whether its caller may,
-decided in the flow's own transaction; and any change, put down in the audit in the same
-transaction.
+"""Callers, who are recognised by a token or by a browser's session, and flows that run for them.
 
-Flows that run others are handed them.
+`guarded` runs a flow if its caller has the rights, which are checked in the flow's own transaction;
+`noted` runs a flow and records its change in the audit, in the same transaction. The flows to run
+are passed in.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ digest = access.digest
 T = TypeVar("T")
 RULES = SignInRules()
 FEED = "calendar"
-"""The scope of tokens that stand in the address of a calendar feed, and are good for nothing
-else."""
+"""The scope of tokens in addresses of calendar feeds, which are valid for nothing else."""
 SEEN_EVERY = 60.0
 """Seconds between two notes that a session is in use."""
 
@@ -44,16 +43,16 @@ SEEN_EVERY = 60.0
 
 
 def caller(tx: Tx, token: str, address: str, now: float, rules: SignInRules = RULES) -> Who | None:
-    """Return who asks by a token; None for an unknown or expired one, or one of a user who may do
-    nothing, or whom their OpenID Connect provider, which cannot be asked about them, has not
-    vouched for lately (`rules`)."""
+    """Return the user or program that a token belongs to. Return None if the token is unknown or
+    expired, if its user may do nothing, or if the user has not signed in lately by OpenID Connect
+    (`rules`), whose provider cannot be asked about users."""
     found = access.by_token(tx, digest(token), now)
     return None if found is None or found.scope == FEED else _who(tx, found, address, now, rules)
 
 
 def subscriber(tx: Tx, token: str, address: str, now: float, rules: SignInRules) -> Who | None:
-    """Return as whom a calendar program asks for the feed by the token in its address; None for a
-    token that is unknown, has expired, or is for something else."""
+    """Return the user whose calendar feed has the token in its address; None for a token that is
+    unknown, has expired, or is for something else."""
     found = access.by_token(tx, digest(token), now)
     return None if found is None or found.scope != FEED else _who(tx, found, address, now, rules)
 
@@ -84,7 +83,7 @@ def lapsed(user: User, rules: SignInRules, now: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """A session that goes on, and who asks by it. `stale`: it wants to be noted as in use
+    """A valid session and its user. `stale`: the time of its last use has to be recorded
     (`seen`)."""
 
     who: Who
@@ -113,7 +112,7 @@ def session(
 
 @dataclass(frozen=True, slots=True)
 class RequiredRight:
-    """A right that a question wants, on the thing of that kind and name (see
+    """A right that an API call requires, on the thing of that kind and name (see
     `store.people.access.owned`); or the single right that is enough."""
 
     right: Right
@@ -127,12 +126,12 @@ class Change:
     """A change for the audit.
 
     action   'vcluster resize'
-    thing    what is changed, as the question names it; '': what the answer or the body says
-    claim    whose it is
-    look     the thing's values now, to be compared before and after; None where nothing shows it
-    asked    the question's own values, which are put down where no difference shows
-    details  the answer's values, by what the flow returned
-    idle     whether what the flow returned says that nothing was changed: then no row is written
+    thing    name of the changed thing in the call's path; '': the answer or the body names it
+    claim    the kind and name of the thing, by which its group is found
+    look     returns the thing's values, which are compared before and after; None: nothing does
+    asked    the call's own values, which are recorded where no difference shows
+    details  returns the answer's values from the flow's result
+    idle     returns whether the flow's result means that nothing was changed: then no row is added
     """
 
     action: str
@@ -152,8 +151,8 @@ def guarded(
     claims: Sequence[RequiredRight],
     fresh: bool = False,
 ) -> T:
-    """Return what `flow` returns, if `who` has every right in `claims`. Raises `Refused`. `fresh`:
-    the roles of `who` were read for this question a moment ago."""
+    """Run `flow` and return its result, if `who` has every right in `claims`. Raises `Refused`.
+    `fresh`: the roles of `who` were read for this call a moment ago."""
     who = who if fresh else current(tx, who)
     for claim in claims:
         check(tx, who, claim)
@@ -161,9 +160,9 @@ def guarded(
 
 
 def current(tx: Tx, who: Who) -> Who:
-    """Return the user or program that asks, with the roles of this moment: an upload between the
-    first byte of a request and its last may take hours. Raises `Refused` for a user who is disabled
-    or deleted, also where another user has the id now."""
+    """Return `who` with the user's present roles: an upload may take hours from its first byte to
+    its last. Raises `Refused` for a user who is disabled or deleted, also where another user has
+    the id now."""
     if who.user_id is None:
         return who
     known = access.able_user(tx, who.user_id)
@@ -182,8 +181,9 @@ def noted(
     now: float,
     run: str | None = None,
 ) -> T:
-    """Return what `flow` returns, with a row in the audit that says what it changed. What it
-    refuses has changed nothing. `run`: a key by which `has_run` finds the row."""
+    """Run `flow`, add a row to the audit that says what it changed, and return its result. If the
+    flow refuses, nothing is changed and no row is added. `run`: a key by which `has_run` finds the
+    row."""
     owned = access.owned(tx, change.claim.kind, change.claim.key)
     value, was, is_, details = _compared(tx, flow, change)
     if change.idle is not None and change.idle(_value_of(value)):
@@ -223,8 +223,8 @@ class DryRun:
 
 
 def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: float) -> DryRun:
-    """Return what `flow` would change, as far as `who` may see it: it runs, and its writes are
-    undone. Raises what it raises."""
+    """Run `flow`, undo its writes, and return what it would have changed, as far as `who` may see
+    that. Raises what `flow` raises."""
     newest = lists.last_event(tx)
     with trial(tx):
         before = _seen(tx, change)
@@ -247,13 +247,14 @@ def tried(tx: Tx, *, flow: Callable[[Tx], Any], who: Who, change: Change, now: f
 def _compared(
     tx: Tx, flow: Callable[[Tx], T], change: Change
 ) -> tuple[T, dict[str, Any] | None, dict[str, Any] | None, Mapping[str, Any]]:
-    """Run the flow. Return its value, what differs before and after, and what the answer says."""
+    """Run the flow. Return its result, the differing values before and after, and the details of
+    the answer."""
     before = _seen(tx, change)
     value = flow(tx)
     after = _seen(tx, change)
     if before is not None and after is None:
         after = _renamed(before, change.details(_value_of(value)))
-    # else the answer has to say what it was
+    # a change that shows nowhere else is described by the answer
     shown = change.thing and (before is not None or after is not None)
     details = {} if shown else change.details(_value_of(value))
     was, is_ = audit.changed(before, details if before is None and after is None else after)
@@ -274,7 +275,7 @@ def _value_of(value: Any) -> Any:
 
 
 def _renamed(before: Mapping[str, Any], details: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the values of a thing that no longer has its old name, by the answer; None: the thing
+    """Return the values of a thing that was renamed, with the answer's details; None if the thing
     is gone."""
     if details.get("name") in (None, before.get("name")):
         return None
@@ -294,14 +295,14 @@ def offered(
     who: Who, right: Right, group_id: int | None = None, single: SingleRight | None = None
 ) -> bool:
     """Return whether to offer `who` an action that needs that right, or the single one, on a thing
-    of the group (None: of the site). Asked again when it is done."""
+    of the group (None: of the site). The right is checked again when the action runs."""
     return who.writes and rights.may(
         who, right, Owned(frozenset() if group_id is None else frozenset({group_id})), single
     )
 
 
 def allows(tx: Tx, who: Who, claim: RequiredRight) -> bool:
-    """Return whether `who` has the right now, on the thing itself. For pages, which show only what
-    may be done."""
+    """Return whether `who` has the right now, on the thing itself. For pages, which show only
+    actions that are allowed."""
     owned = access.owned(tx, claim.kind, claim.key)
     return who.writes and owned is not None and rights.may(who, claim.right, owned, claim.single)

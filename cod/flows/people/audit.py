@@ -1,4 +1,4 @@
-"""The audit: changes and their authors, for those who may know."""
+"""The audit: changes and their authors, for users who may see them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def every(
     since: float | None = None,
     until: float | None = None,
 ) -> Listed[AuditRow]:
-    """Return a part of the audit, the newest first; of `groups` alone (None: all). For filters see
-    `store.people.audit.every`."""
+    """Return a page of the audit, the newest row first; only rows of `groups` (None: all rows). For
+    the filters see `store.people.audit.every`."""
     rows = audit.every(
         tx,
         page,
@@ -43,7 +43,8 @@ def every(
 
 
 def now_called(tx: Tx, kind: str, name: str) -> str:
-    """Return the name of the thing that was called `name`, after all changes of it; '': unknown."""
+    """Return the present name of the thing of that kind that was once called `name`; '' if it was
+    not renamed."""
     found, at = "", 0
     while step := audit.renamed(tx, kind, found or name, at):
         at, found = step

@@ -1,5 +1,6 @@
-"""Those whom their directory does not know any more: signed out, and as good as disabled until it
-does again. Those whom it knows: what it tells of them is taken over."""
+"""Comparison of users with the directory. A user whom the directory does not know any more is
+signed out, and cannot sign in until the directory knows them again. Of all other users, roles and
+facts are taken over from the directory."""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ from cod.store.notices import notices as notice_rows
 from cod.store.people import audit, invitations, people, signins
 
 DIRECTORY = "ldap"
-"""The one that can be asked about people who are not there."""
+"""The directory that can be asked about people without their signing in."""
 DIFFER = 60.0
-"""Seconds by which servers' clocks may differ; who signed in later than that did so by a clock that
-was wrong."""
+"""Seconds by which servers' clocks may differ. A sign-in further in the future was recorded by a
+wrong clock."""
 HELD, NORMAL = "directory-held", "directory-normal"
 
 
@@ -37,7 +38,8 @@ def asked(tx: Tx, *, now: float) -> list[User]:
 
 
 def losers(tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None]) -> list[str]:
-    """Return the names of those who would lose something by what the directory tells. Reads."""
+    """Return the names of the users who would lose their access, a role or all keys by the
+    directory's answers `known`. Reads only."""
     return [
         user.name
         for user in asked
@@ -50,9 +52,9 @@ def losers(tx: Tx, *, asked: Iterable[User], known: Mapping[str, Identity | None
 
 
 def too_many(tx: Tx, *, losers: Sequence[str], asked: Iterable[User], now: float) -> bool:
-    """Return whether more lose something at once than the directory is believed. Administrators are
-    told when that begins and when it ends."""
-    watermarks.one_at_a_time(tx, HELD)  # or two servers tell it
+    """Return whether so many users would lose something at once that the directory is not believed.
+    Administrators are told when this begins and when it ends."""
+    watermarks.one_at_a_time(tx, HELD)  # otherwise two servers might tell it
     present = sum(user.absent_at is None for user in asked)
     held = policy.too_many(len(losers), present)
     sent = notice_rows.of_site(tx, (HELD, NORMAL), 0.0)
@@ -69,8 +71,9 @@ def too_many(tx: Tx, *, losers: Sequence[str], asked: Iterable[User], now: float
 def admit(
     tx: Tx, *, identities: Iterable[Identity], actor: str, posix: PosixRules, now: float
 ) -> list[str]:
-    """Make users of people who have not signed in yet; return their names. Those who are users
-    already, and were not `asked` about since they have nothing here, get what is given to them."""
+    """Create users for people who have not signed in yet; return the new users' names. Existing
+    users get the roles that the directory gives them: `asked` leaves out users who have nothing
+    here."""
     found = []
     for each in identities:
         user = people.by_subject(tx, each.subject)
@@ -92,12 +95,13 @@ def put_down(
     since: float,
     now: float,
 ) -> tuple[list[str], list[str], list[str]]:
-    """Return names of those who are gone, of those who are back, and of those who have other roles.
+    """Record the directory's answers. Return the names of users who are gone, of users who are
+    back, and of users whose roles have changed.
 
-    asked, known  about whom the directory was asked, and what it tells of the subjects that it
-                  knows
-    held          names of those who are left as they are
-    since         when it was asked: who has signed in by it after that is there
+    asked  the users about whom the directory was asked
+    known  its answers, by subject, about those whom it knows
+    held   names of users who are left as they are
+    since  when the directory was asked: a user who has signed in after that is known to it
     """
     gone, back, changed = [], [], []
     for before in asked:

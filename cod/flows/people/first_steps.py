@@ -11,8 +11,8 @@ FEW = 8
 
 
 def checklist(tx: Tx, *, who: Who) -> list[FirstStep]:
-    """Return the steps of the one who asks, in order; none for one who may request nothing, who
-    has done all, or who has dismissed them."""
+    """Return the first steps of the user `who`, in order. Return none if the user may not request
+    nodes, has done all steps, or has dismissed the checklist."""
     groups = [group for group in who.roles if rights.may(who, Right.USE, Owned(frozenset({group})))]
     if (
         who.user_id is None
@@ -31,12 +31,12 @@ def checklist(tx: Tx, *, who: Who) -> list[FirstStep]:
 
 
 def dismiss(tx: Tx, *, who: Who, now: float) -> None:
-    """Show the checklist to the one who asks no more. Raises `Refused`."""
+    """Stop showing the checklist to the user `who`. Raises `Refused`."""
     people.change(tx, rights.account(who), checklist_over_at=now)
 
 
 def to_ask(tx: Tx, who: Who) -> list[User] | None:
-    """Return administrators who can put the one who asks into a group; None: the person is in one,
+    """Return administrators who can put the user `who` into a group; None if the user is in a group
     or needs none."""
     if who.user_id is None or who.admin or who.roles or who.singles:
         return None

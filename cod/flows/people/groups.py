@@ -1,5 +1,5 @@
-"""Groups: their priority, their leases, and how they are told things; and those that users create
-by the site's rule."""
+"""Groups: their priority, their leases, and the channels of their notices; and groups that users
+create by the site's rule."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()
 POLICY = Policy()
 OWNERS_SAY = set_by(Group, Right.MANAGE) | {"name"}
-"""What owners say about their group; everything else is the administrators' to give."""
+"""The settings of a group that its owners may change; only administrators may change others."""
 YOUNGEST = 86_400.0
-"""Seconds for which a group stays that a user created: each group takes a number of the site's
-range, which nobody gets again."""
+"""Seconds for which a group that a user created cannot be deleted by its owners: each group takes a
+number of the site's range, which no other group gets again."""
 
 
 def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
@@ -63,8 +63,8 @@ def create(
     now: float,
     **columns: Any,
 ) -> Group:
-    """Return a new group with what `columns` set; what they do not name has its default. Raises
-    `Refused`.
+    """Create a group with the settings in `columns`, and the defaults of all others; return the
+    group. Raises `Refused`.
 
     gid      its POSIX number; None: the next of the site's range
     rules    where its webhook may be; policy: bounds its grace
@@ -84,8 +84,9 @@ def may_create(tx: Tx, who: Who, rules: GroupRules) -> bool:
 def create_for(
     tx: Tx, *, who: Who, users: GroupRules, asked: Mapping[str, Any], now: float, **rules: Any
 ) -> Group:
-    """Return a new group with what is `asked` for, as `create` does; a user who creates it by the
-    site's rules `users` is its owner, and its limits are those of the rules. Raises `Refused`."""
+    """Create a group with the settings `asked`, as `create` does, and return it. If `who` is not an
+    administrator, the site's rules `users` must allow it: then `who` becomes the group's owner, and
+    the rules set its limits. Raises `Refused`."""
     if who.admin:
         return create(tx, now=now, **asked, **rules)
     if not may_create(tx, who, users) or who.user_id is None:
@@ -97,7 +98,7 @@ def create_for(
     name = asked["name"]
     if name == groups.SITE or name in SYSTEM_GROUPS:
         raise Refused("invalid", f"{name!r} is a name that systems use: choose another", "name")
-    if name in users.creators:  # whoever owns it would say who may create groups
+    if name in users.creators:  # its owner would decide who may create groups
         raise Refused("invalid", f"the site's rule names {name!r}: choose another name", "name")
     people.lock(tx, who.user_id)  # of two that are created at once the second sees the first
     if groups.created_by(tx, who.person) >= users.most:
@@ -123,7 +124,8 @@ def create_for(
 
 
 def _parent(tx: Tx, users: GroupRules) -> int | None:
-    """Return the group that users' groups are subgroups of. Raises `Refused`."""
+    """Return the id of the parent of the groups that users create; None if they have no parent.
+    Raises `Refused`."""
     if not users.parent:
         return None
     parent = groups.by_name(tx, users.parent)
@@ -145,10 +147,10 @@ def change(
     policy: Policy = POLICY,
     now: float,
 ) -> Result[Group]:
-    """Change the columns in `changes`; the value is the group. Raises `Refused`.
+    """Change the columns in `changes`; return the group. Raises `Refused`.
 
-    Leases that run stay as long as they are. A new priority holds at once, for what runs and for
-    what waits; what is yet to be told goes the new way.
+    Running leases keep their length. A new priority applies at once to running vclusters and to
+    waiting requests. Notices that are not delivered yet go to the new address.
     """
     group = one(tx, name)
     before = {"default_lease": group.default_lease, "max_lease": group.max_lease}

@@ -1,5 +1,5 @@
-"""Letters that somebody has sent to an address of their choice: so many in an hour, and so many
-from the whole site, so that nobody makes the site's mail server a nuisance to others.
+"""Limits of the letters that a user has sent to addresses of their choice, for each user and for
+the whole site, so that nobody can misuse the site's mail server.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ HOUR = 3600.0
 
 
 def count(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> None:
-    """Count one letter more. Raises `SlowDown`. Administrators are bound by the site's number
-    alone."""
+    """Count one more letter of `who`. Raises `SlowDown` if a limit of letters in an hour is
+    reached. For administrators, only the site's limit counts."""
     mine = f"user:{who.user_id}" if who.user_id is not None else who.name
     if not who.admin:
         _count(tx, f"letters of {mine}"[:64], rules.letters, "one person", now)

@@ -1,9 +1,9 @@
-"""A node's search in its vcluster's LDAP tree: answered from the rows of that moment, in one read.
+"""Searches of nodes in their vcluster's LDAP tree, answered from the present rows.
 
-The address that asks decides which tree there is: that of the vcluster whose node runs its own
-system there, and none for others. The filter narrows what is read (names, numbers), and is then
-evaluated on the entries made of those rows, all of the one vcluster. NIS maps are made of the same
-entries.
+The client's address decides which tree it sees: a node that runs its own system at this address
+sees the tree of its vcluster, any other client sees none. The names and numbers in the filter
+decide which rows are read, all of that vcluster. Then the filter is evaluated on the entries that
+are made of these rows. NIS maps are made of the same entries.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Numbered = Iterable[tuple[int, LdapEntry]]
 
 
 def search(tx: Tx, *, address: str, search: LdapSearch, site: Site) -> LdapAnswer:
-    """Return what the search finds from that address."""
+    """Return the answer to the search of a client at that address."""
     tree = ldap_rows.tree_at(tx, address)
     if tree is None:
         return NOTHING
@@ -51,8 +51,8 @@ def search(tx: Tx, *, address: str, search: LdapSearch, site: Site) -> LdapAnswe
 
 
 def _as_installed(tx: Tx, tree: NodeTree, wanted: str, site: Site) -> NodeTree:
-    """Return the tree by the name that is searched: a node that was installed before its vcluster
-    was renamed goes on with the former one."""
+    """Return the tree with the vcluster's name that the DN `wanted` contains: a node that was
+    installed before its vcluster was renamed uses the former name."""
 
     def is_in(name: str) -> bool:
         base = ldap_tree.base(name, site.domain)
@@ -96,7 +96,7 @@ def nis_domain(tx: Tx, *, name: str, site: Site) -> NisDomain:
 
 
 def naming_context(tx: Tx, *, address: str, site: Site) -> str:
-    """Return the base of the tree that there is for that address; '' where there is none."""
+    """Return the base DN of the tree that a client at that address sees; '' if it sees none."""
     tree = ldap_rows.tree_at(tx, address)
     return "" if tree is None else ldap_tree.base(tree.vcluster, site.domain)
 
@@ -141,14 +141,14 @@ class _Search:
         self._wanted = ldap_filter.normal_dn(search.base)
         self._admins = self._rules.administrators or tree.group == SITES_OWN
         naming, _, rest = self._wanted.partition("=")
-        # the entry that it begins at, where that is one
+        # the name of the entry at which the search begins, if it begins at an entry
         self._named = {naming: frozenset({rest.partition(",")[0]})}
         inside = self._wanted.count(",") > self._base.count(",") + 1
         narrowed = ldap_filter.narrowed(search.filter).values
         self._narrowed = ldap_filter.Narrowed({**narrowed, **self._named} if inside else narrowed)
 
     def answer(self) -> LdapAnswer:
-        """Return what is found, at most a page of it."""
+        """Return the answer: the matching entries, at most a page of them."""
         if not ("," + self._wanted).endswith("," + self._base):
             return NOTHING
         asked, code = self._search, LdapCode.SUCCESS
@@ -176,8 +176,8 @@ class _Search:
         return LdapAnswer(code, tuple(found)) if found or code or self._exists() else NOTHING
 
     def found(self, place: int, after: int) -> Iterator[tuple[int, int, LdapEntry]]:
-        """Yield what matches, with the place of its kind and its number there, from the one after
-        `after` on."""
+        """Yield matching entries, each with the index of its kind in `KINDS` and its number within
+        the kind. Begin at the kind with the index `place`, with the first number above `after`."""
         for number, kind in enumerate(KINDS[place:], place):
             if self._may_hold(kind):
                 for own, entry in _MAKES[kind](self, after if number == place else 0):
@@ -185,7 +185,7 @@ class _Search:
                         yield number, own, entry
 
     def _may_hold(self, kind: Kind) -> bool:
-        """Return whether entries of that kind can be where the search looks, and can match."""
+        """Return whether entries of that kind can be in the search's scope, and can match."""
         unit = ldap_filter.normal_dn(ldap_tree.unit(kind, self._base))
         near = (
             kind is CONTAINER
@@ -197,7 +197,7 @@ class _Search:
         )
 
     def _exists(self) -> bool:
-        """Return whether there is an entry that the search begins at."""
+        """Return whether the entry at which the search begins exists."""
         if self._wanted in (self._base, *(f"ou={kind.unit},{self._base}" for kind in KINDS)):
             return True
         self._narrowed = ldap_filter.Narrowed(self._named)
@@ -237,8 +237,8 @@ class _Search:
             after = rows[-1].id
 
     def groups(self, after: int) -> Numbered:
-        """Yield the vcluster's group, as number 1, and the users' primary ones, which have no other
-        members: their own, and those of the site's directory."""
+        """Yield the vcluster's group, as number 1, and the primary groups of users, which list no
+        members: users' own groups, and groups of the site's directory."""
         tree, names, gids = self._tree, self._narrowed.of("cn"), self._narrowed.of("gidnumber")
         if (
             after == 0
@@ -279,8 +279,8 @@ class _Search:
             after = rows[-1].id
 
     def _shared_groups(self, after: int) -> Numbered:
-        """Yield primary groups of the directory, numbered as their first user: that one has no
-        group of its own."""
+        """Yield primary groups of the directory. Each has the number of its first user's own group,
+        which does not exist."""
         tree, seen = self._tree, {self._tree.group}
         for first, name, gid in ldap_rows.primary_groups(self._tx, tree.group_id, self._admins):
             if name not in seen and gid != tree.gid and first > after:
@@ -310,7 +310,7 @@ class _Search:
         return _numbered(ldap_tree.automounts(self._automounts(), self._base)[0], after)
 
     def mounts(self, after: int) -> Numbered:
-        """Return what is in those maps."""
+        """Return the entries of the automounter's maps."""
         return _numbered(ldap_tree.automounts(self._automounts(), self._base)[1], after)
 
     def _automounts(self) -> dict[str, dict[str, str]]:
@@ -333,14 +333,16 @@ def _numbered(entries: Iterable[LdapEntry], after: int) -> Numbered:
 
 
 def _numbers(texts: frozenset[str] | None) -> set[int] | None:
-    """Return numbers that a filter names, those that can be one of the database."""
+    """Return the numbers that a filter's texts stand for, without those that the database cannot
+    have; None: the filter names none."""
     if texts is None:
         return None
     return {int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 12}
 
 
 def _cookie(text: str) -> tuple[int, int, int] | None:
-    """Return kind, number and count of a cookie; None where it is none."""
+    """Return the three numbers of a page's cookie: index of the kind, number of the last entry, and
+    count of entries. Return None for any other text."""
     parts = text.split(":")
     if len(parts) != 3 or not all(
         part.isascii() and part.isdigit() and len(part) < 16 for part in parts

@@ -19,19 +19,19 @@ every = people.every
 
 
 def one(tx: Tx, name: str, groups: frozenset[int] | None = None) -> tuple[User, list[Member]]:
-    """Return a user with what they are in which of `groups` (None: all). Raises `Refused`."""
+    """Return a user with their memberships of `groups` (None: of all). Raises `Refused`."""
     user = people.named(tx, name)
     return user, people.members(tx, user_id=user.id, groups=groups)
 
 
 def me(tx: Tx, who: Who) -> tuple[User | None, list[Member]]:
-    """Return the user who asks, with roles; no user where no person asks."""
+    """Return the user `who` with their memberships; (None, []) if no person asks."""
     user = None if who.user_id is None else people.get(tx, who.user_id)
     return user, [] if user is None else people.members(tx, user_id=user.id, groups=who.groups)
 
 
 def set_profile(tx: Tx, who: Who, changes: Mapping[str, Any]) -> tuple[User | None, list[Member]]:
-    """Change full_name and email of the one who asks. Raises `Refused`."""
+    """Change full_name and email of the user `who`. Raises `Refused`."""
     user_id, columns = rights.account(who), dict(changes)
     if "email" in columns:
         columns["email"] = notice_delivery.check_address(columns["email"])
@@ -50,8 +50,8 @@ def create(
     posix: PosixRules = POSIX,
     now: float,
 ) -> User:
-    """Return a new user, who has no password yet; uid None: the next of the site's range. Raises
-    `Refused`."""
+    """Create a user, who has no password yet, and return the user. `uid` None: the next of the
+    site's range. Raises `Refused`."""
     signin.check_name(name)
     if people.by_name(tx, name):
         raise Refused("conflict", f"there is a user {name!r} already", "name")
@@ -72,9 +72,9 @@ def create(
 def change(
     tx: Tx, name: str, changes: Mapping[str, Any], *, now: float
 ) -> tuple[User, list[Member]]:
-    """Change full_name, email, admin, disabled, uid, gid. Who is disabled is signed out everywhere,
-    and links that they have given away are worth nothing; nor are those of an administrator who is
-    none any more. Raises `Refused`."""
+    """Change full_name, email, admin, disabled, uid or gid of a user. A user who is disabled is
+    signed out everywhere, and their invitation links become invalid. A user who is no longer an
+    administrator keeps only links to groups that they own. Raises `Refused`."""
     user = people.named(tx, name)
     columns = dict(changes)
     if "email" in columns:
@@ -85,7 +85,7 @@ def change(
     if "disabled" in columns:
         off = columns.pop("disabled")
         columns["disabled_at"] = (user.disabled_at or now) if off else None
-    if columns.get("admin", user.admin) != user.admin:  # said again, it stays the directory's
+    if columns.get("admin", user.admin) != user.admin:  # an unchanged one stays the directory's
         columns["admin_given"] = False
     if columns.get("admin") is False or columns.get("disabled_at") is not None:
         _keeps_an_administrator(tx, user)
@@ -110,9 +110,9 @@ def _keeps_an_administrator(tx: Tx, user: User) -> None:
 
 
 def delete(tx: Tx, name: str) -> None:
-    """Remove a user for good, with their sessions, tokens, keys and roles; links that they have
-    given away, or that were for them, are worth nothing. Histories and the audit go on naming them.
-    Raises `Refused` for the last who can do what they could."""
+    """Delete a user, with their sessions, tokens, keys and roles. Invitation links that they
+    created or that were for them become invalid. Histories and the audit keep their name. Raises
+    `Refused` for the last administrator and for the last owner of a group."""
     user = people.named(tx, name)
     _keeps_an_administrator(tx, user)
     owned = [group for group, role in people.roles(tx, user.id).items() if role is Role.OWNER]
@@ -132,15 +132,15 @@ def delete(tx: Tx, name: str) -> None:
 
 
 def end_sessions(tx: Tx, name: str) -> int:
-    """Sign the user out everywhere; from how many browsers. Raises `Refused`."""
+    """Sign the user out everywhere; return from how many browsers. Raises `Refused`."""
     return signins.end(tx, people.named(tx, name).id)
 
 
 def set_password(
     tx: Tx, *, who: Who, password: str, but: int | None, now: float, run: str | None = None
 ) -> int:
-    """Return a new password of the one who asks, by its hash; their sessions end `but` one: how
-    many."""
+    """Set the password of the user `who` to the one with the hash `password`, and end all their
+    sessions except the session `but`; return how many were ended. Raises `Refused`."""
     user_id = rights.account(who)
     user = people.get(tx, user_id)
     if user is None or user.directory:
@@ -168,8 +168,8 @@ def member(tx: Tx, *, group: str, user: str) -> Member:
 
 
 def _in_group(tx: Tx, group: str, user: str) -> tuple[Group, User]:
-    """Return the group and who is in it. Raises `Refused`, with the same words whether there is
-    such a user or not: those in a group are not told who has an account."""
+    """Return the group and its member `user`. Raises `Refused`, with the same sentence whether the
+    user exists or not: members of a group are not told who has an account."""
     into, person = groups.named(tx, group), people.by_name(tx, user)
     if person is None or into.id not in people.roles(tx, person.id):
         raise Refused("not_found", f"{user} is not in group {group}", "user")
@@ -187,13 +187,13 @@ def set_role(
     enlist: bool = True,
     force: bool = False,
 ) -> Member:
-    """Give `user` the role `role` in the group; None: that of before. Raises `Refused`.
+    """Give `user` the role `role` in the group; None: the present role. Raises `Refused`.
 
-    rights  the single rights beside the role; None: those of before
-    shares  in proportion to the group's other users'; None: as before
-    enlist  somebody who is not in the group may be put into it: for administrators. Owners invite;
+    rights  the single rights beside the role; None: the present ones
+    shares  in proportion to the shares of the group's other users; None: the present ones
+    enlist  add the user to the group if need be, as administrators may. Owners send invitations:
             nobody's name and address are shown to a group that they did not choose to join
-    force   the group may be left without an owner, by an administrator
+    force   leave the group without an owner if need be, as administrators may
     """
     into, person = groups.named(tx, group), people.by_name(tx, user)
     if not enlist and (person is None or into.id not in people.roles(tx, person.id)):
@@ -218,7 +218,7 @@ def set_role(
         wanted,
         None if rights is None else set(map(SingleRight, rights)),
         shares,
-        given=None if wanted is before else False,  # said again, it stays the directory's
+        given=None if wanted is before else False,  # an unchanged role stays the directory's
     )
     return next(each for each in people.members(tx, group_id=into.id, user_id=person.id))
 
@@ -234,8 +234,8 @@ def remove(tx: Tx, *, group: str, user: str, force: bool = False) -> tuple[str, 
 
 
 def _take_back_links(tx: Tx, group: Group, user: User) -> None:
-    """Remove the invitations of somebody whose role or rights change: they would come back by
-    one."""
+    """Remove the invitations to the group that the user created: by one of them, the user could
+    come back with the former role."""
     if not user.admin:
         invitations.remove_by(tx, user.name, group.id)
 

@@ -1,9 +1,10 @@
 """Signing in: attempts, which are slowed (`policy.people.signin` says how and why), and the
 sessions of browsers.
 
-A password is verified between two transactions, since it takes long: `attempt` counts it as failed
-and says what to verify against; then `right` takes the count back, or `failed` puts it down, or
-`unverified` takes the count back because nobody could say.
+A password is verified between two transactions, because that takes long. `attempt` counts it as
+failed, and returns the hash to verify it against. Then `right` takes the count back, `failed`
+records the failure in the audit, or `unverified` takes the count back because the password could
+not be verified.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ seen = signins.seen
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Against what to verify: user None, or one who may not sign in by password here, has the hash
-    ''."""
+    """The user who tries to sign in, and the hash to verify the password against. The hash is '' if
+    the user is None (unknown) or may not sign in by password here."""
 
     user: User | None
     hash: str
@@ -47,9 +48,9 @@ def wrong() -> Refused:
 
 
 def tried(password: str) -> str:
-    """Return a password that somebody tries; '', which nobody has, where it is longer than any can
-    be: putting the accents of a long text in order takes quadratic time, and no other thread runs
-    meanwhile."""
+    """Return the password to verify: `password`, or '', which nobody has, if `password` is longer
+    than passwords can be. Normalising the accents of a long text takes quadratic time, and no other
+    thread runs meanwhile."""
     return password if len(password) <= signin.LONGEST else ""
 
 
@@ -85,7 +86,8 @@ def failed(tx: Tx, *, name: str, address: str, now: float, run: str | None = Non
 
 
 def unverified(tx: Tx, *, name: str, address: str, now: float) -> None:
-    """Take an attempt's count back: the directory is away, or too many are being verified."""
+    """Take back the count of an attempt that was not verified: the directory does not answer, or
+    too many passwords are being verified."""
     known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
     keys = signin.keys(name, address, known)
     _put(tx, signin.taken_back(keys, _counts(tx, keys.all), now))
@@ -94,8 +96,8 @@ def unverified(tx: Tx, *, name: str, address: str, now: float) -> None:
 def right(
     tx: Tx, *, user_id: int, name: str, address: str, rehashed: str | None = None, now: float
 ) -> None:
-    """An attempt was right: take its count back, and know the place. `rehashed`: the password
-    hashed anew."""
+    """Take back the count of an attempt that was right, and remember that the name signs in from
+    this address. `rehashed`: a new hash of the password to store."""
     known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
     keys = signin.keys(name, address, known)
     left = signin.forgiven(keys, _counts(tx, keys.all), now)
@@ -107,12 +109,12 @@ def right(
 def vouched(
     tx: Tx, *, identity: Identity, create: bool, address: str, posix: PosixRules = POSIX, now: float
 ) -> User:
-    """Return the user whom a directory vouches for; `create`: who is new gets an account. Raises
-    `Refused`.
+    """Return the user whom a directory vouches for; with `create`, create an account for a new one.
+    Raises `Refused`.
 
-    Nobody gets at an account that is there by being called the same elsewhere: a new one gets a
-    number. POSIX numbers of the directory are taken over, but not those that somebody else has or
-    had here.
+    Nobody gets access to an existing account by having its name in the directory: a new user of
+    that name gets a number appended to it. POSIX numbers of the directory are used, unless somebody
+    else has or had them here.
     """
     user = people.by_subject(tx, identity.subject)
     if user is None and not create:
@@ -136,8 +138,8 @@ def begin(
     now: float,
     run: str | None = None,
 ) -> WebSession:
-    """Begin a session for one who has shown who they are: `cookie` is the digest of its secret.
-    Raises `Refused`."""
+    """Begin a session for a user who has proven their identity. `cookie` is the digest of the
+    session's secret. Raises `Refused`."""
     user = people.get(tx, user_id)
     if user is None or not user.able:
         raise wrong()
@@ -177,7 +179,7 @@ def _put(tx: Tx, counts: Mapping[str, signin.FailureCount | None]) -> None:
 
 
 def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
-    """End the session whose cookie has that digest, if there is one."""
+    """End the session whose cookie has the digest `cookie`, if there is one."""
     found = access.by_cookie(tx, cookie)
     if found is not None:
         user = people.get(tx, found.user_id)
@@ -193,13 +195,13 @@ def sign_out(tx: Tx, *, cookie: str, address: str, now: float) -> None:
 
 
 def every(tx: Tx, *, who: Who, rules: SignInRules, now: float) -> list[WebSession]:
-    """Return the sessions of the one who asks that go on, the newest first."""
+    """Return the valid sessions of the user `who`, the newest first."""
     return [] if who.user_id is None else signins.of_user(tx, who.user_id, now, rules.idle)
 
 
 def end(tx: Tx, *, who: Who, session_id: int | None = None) -> int:
-    """End one session of the one who asks, or all; how many that were. Raises `Refused` where the
-    one is not theirs."""
+    """End the session `session_id` (None: all sessions) of the user `who`; return how many were
+    ended. Raises `Refused` if the user has no such session."""
     count = signins.end(tx, rights.account(who), session_id)
     if session_id is not None and not count:
         raise Refused("not_found", f"you have no session {session_id}", "id")

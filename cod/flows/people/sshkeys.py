@@ -14,7 +14,7 @@ in_group = sshkeys.of_group
 
 
 def mine(tx: Tx, who: Who) -> list[SshKey]:
-    """Return the keys of the one who asks, in the order in which they came."""
+    """Return the keys of the user `who`, in the order in which they were added."""
     return [] if who.user_id is None else sshkeys.of_user(tx, who.user_id)
 
 
@@ -24,7 +24,7 @@ def of_user(tx: Tx, user: str) -> list[SshKey]:
 
 
 def one(tx: Tx, who: Who, key_id: int) -> SshKey:
-    """Return one key of the one who asks. Raises `Refused`."""
+    """Return one key of the user `who`. Raises `Refused`."""
     return _one(mine(tx, who), "you have", key_id)
 
 
@@ -41,13 +41,13 @@ def _one(keys: Iterable[SshKey], have: str, key_id: int) -> SshKey:
 
 
 def add(tx: Tx, *, who: Who, line: str, name: str = "", now: float) -> SshKey:
-    """Keep a key of the one who asks: a line of a .pub file, `name` in place of its comment. Raises
-    `Refused`."""
+    """Add a key for the user `who`: a line of a .pub file, with `name` in place of the line's
+    comment. Raises `Refused`."""
     return _add(tx, rights.account(who), "you have", line, name, now)
 
 
 def add_for_user(tx: Tx, *, user: str, line: str, name: str = "", now: float) -> SshKey:
-    """Keep a key of that user, as `add`. Raises `Refused`."""
+    """Add a key for that user, as `add` does. Raises `Refused`."""
     return _add(tx, people.named(tx, user).id, f"{user} has", line, name, now)
 
 
@@ -75,14 +75,14 @@ def _add(tx: Tx, user_id: int, have: str, line: str, name: str, now: float) -> S
 
 
 def remove(tx: Tx, *, who: Who, key_id: int) -> None:
-    """Forget a key of the one who asks. Nodes that have it keep it until they are primed anew.
+    """Delete a key of the user `who`. Nodes that have the key keep it until they are primed anew.
     Raises `Refused`."""
     rights.account(who)
     _remove(tx, one(tx, who, key_id))
 
 
 def remove_of_user(tx: Tx, *, user: str, key_id: int) -> None:
-    """Forget a key of that user, as `remove`. Raises `Refused`."""
+    """Delete a key of that user, as `remove` does. Raises `Refused`."""
     _remove(tx, one_of_user(tx, user=user, key_id=key_id))
 
 
@@ -93,5 +93,6 @@ def _remove(tx: Tx, key: SshKey) -> None:
 
 
 def of_group(tx: Tx, group: str) -> list[tuple[str, SshKey]]:
-    """(user, key) of those that the nodes of a group's vclusters let in. Raises `Refused`."""
+    """Return the keys with which users can log in to the nodes of a group's vclusters, as (user,
+    key). Raises `Refused`."""
     return sshkeys.of_group(tx, groups.named(tx, group).id)

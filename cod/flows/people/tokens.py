@@ -1,8 +1,8 @@
-"""Tokens of the REST API: the site's, which act as its administrator, and those of users. Who asks
-by one is said in `flows.people.access`.
+"""Tokens of the REST API: the site's tokens, which act as its administrator, and users' tokens.
+`flows.people.access` finds the caller that a token belongs to.
 
-A user's token is called `TOKEN@USER`, so that names of tokens tell whose they are and nobody's are
-in another's way.
+A user's token has the full name `TOKEN@USER`: the name tells whose token it is, and tokens of two
+users can have the same first part.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,29}")
 def create(
     tx: Tx, name: str, token: str, scope: str, lifetime: float | None, now: float, actor: str = ""
 ) -> ApiToken:
-    """Keep the digest of a new `token` (random, from the caller); `lifetime` in seconds, None for
-    ever.
+    """Store the digest of a new `token`, which the caller chose at random; `lifetime` in seconds,
+    None for ever.
 
-    actor  for the audit, of one who comes past the API
+    actor  the author for the audit, of a caller other than the API; '': add no row to the audit
     """
     _check_free(tx, name)
     if "@" in name or not name or len(name) > 63:
@@ -64,7 +64,7 @@ def revoke(tx: Tx, name: str, now: float = 0.0, actor: str = "") -> None:
 
 
 def mine(tx: Tx, who: Who) -> list[tuple[ApiToken, str | None]]:
-    """Return the tokens of the one who asks, by name, each with the name of its group."""
+    """Return the tokens of the user `who`, by name, each with the name of its group."""
     names = {group.id: group.name for group in groups.every(tx)}
     found = [] if who.user_id is None else tokens.every(tx, who.user_id)
     return [(each, names.get(each.group_id or 0)) for each in found]
@@ -81,8 +81,12 @@ def make(
     lifetime: float | None = None,
     now: float,
 ) -> tuple[ApiToken, str | None]:
-    """Return a token that may do what its user may, then and later: `scope` 'write', or look only:
-    'read', or read the calendar feed: 'calendar'; in one `group`. Raises `Refused`."""
+    """Create a token of the user `who`; return it with the name of its group. A call with the token
+    has the rights that the user has at that time. Raises `Refused`.
+
+    scope  'write': all rights of the user; 'read': reading; 'calendar': the calendar feed
+    group  the only group in which the token has rights; '': all of the user's groups
+    """
     user = people.known(tx, rights.account(who))
     if not _NAME.fullmatch(name):
         raise Refused(
@@ -120,8 +124,8 @@ def of_password(
     now: float,
     run: str | None = None,
 ) -> str:
-    """Return a token for a user who has just shown their password, as `make` wants it; its full
-    name. Raises `Refused`."""
+    """Create a token for a user whose password has just been verified; return its full name.
+    `wanted` are arguments of `make`. Raises `Refused`."""
     known = access.able_user(tx, user_id)
     if known is None:
         raise Refused("unauthorised", "name or password is wrong")
@@ -134,7 +138,8 @@ def of_password(
 
 
 def drop(tx: Tx, *, who: Who, name: str) -> None:
-    """Revoke a token of the one who asks, by its name or that before its '@'. Raises `Refused`."""
+    """Revoke a token of the user `who`, by its full name or the part before the '@'. Raises
+    `Refused`."""
     names = {each.name for each in tokens.every(tx, rights.account(who))}
     found = next((each for each in names if name in (each, each.partition("@")[0])), None)
     if found is None or not tokens.remove(tx, found):
