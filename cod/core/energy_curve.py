@@ -1,4 +1,5 @@
-"""The curve of price or carbon by the hour that flows use: the last good one, however old."""
+"""The site's curve of price or carbon by the hour: flows use the last curve that could be read,
+however old."""
 
 from __future__ import annotations
 
@@ -13,25 +14,25 @@ from cod.store.engine import Tx
 
 
 def current(tx: Tx, rules: Energy) -> Curve | None:
-    """Return the site's curve; None where it has none, or where none was read yet."""
+    """Return the site's curve; None if the site has no curve, or it was not read yet."""
     stored = energy_curve.find(tx, rules.curve) if rules.curve else None
     if stored is None or not stored.content:
         return None
     try:
         return curve.read(stored.content, rules.curve_of)
-    except ValueError:  # it was a price, and `curve_of` has changed since
+    except ValueError:  # the stored curve may be of prices, if `curve_of` has changed since
         return None
 
 
 def carbon(tx: Tx, rules: Energy, since: float, until: float) -> float:
-    """Return the grams of CO2 for each kWh between two moments."""
+    """Return the grams of CO2 for each kWh from `since` to `until`, on average."""
     found = current(tx, rules) if rules.curve_of == curve.CARBON else None
     return rules.carbon if found is None else found.mean(since, until, rules.carbon)
 
 
 def dear(tx: Tx, rules: Energy, now: float) -> str:
-    """Return why preemptible vclusters get no nodes now; '' where they do: also where the curve
-    does not say what energy costs now."""
+    """Return why preemptible vclusters get no nodes now, because energy is too dear; '' where they
+    get nodes. They do if the curve has no value for now."""
     found = current(tx, rules) if rules.hold_above is not None else None
     value = None if found is None else found.at(now)
     if found is None or value is None or rules.hold_above is None or value <= rules.hold_above:
@@ -49,9 +50,9 @@ class CurveView:
     """The site's curve as people see it.
 
     of, unit  'carbon' or 'price', and in which unit its values are
-    value     of now; None where the curve does not say it
-    read_at   when it was read last; None: never
-    fault     why it could not be read last; ''
+    value     the present value; None if the curve has none
+    read_at   when the curve was last read; None: never
+    fault     why the last attempt to read it failed; '' if it did not
     """
 
     of: str
@@ -62,7 +63,7 @@ class CurveView:
 
 
 def shown(tx: Tx, rules: Energy, now: float) -> CurveView | None:
-    """Return the site's curve; None where it has none."""
+    """Return the site's curve for people; None if the site has no curve."""
     if not rules.curve:
         return None
     stored, read = energy_curve.find(tx, rules.curve), current(tx, rules)

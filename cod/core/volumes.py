@@ -43,7 +43,8 @@ HOME = "home"
 
 def changed(tx: Tx, volume: Volume, now: float, **columns: Any) -> int:
     """Set columns of the volume, and ask its file server to carry the change out. Return the
-    change's sequence number. What the file server need not know goes to `store.volumes.change`."""
+    change's sequence number. For a change that the file server need not know, call
+    `store.volumes.change`."""
     sequence = policy.next_sequence(volume, now)
     volumes.change(
         tx,
@@ -72,11 +73,11 @@ def create(
     source: str = "",
     sec: NfsSecurity | None = None,
 ) -> Volume:
-    """Return a new volume of the group, which is yet to be made on its file server. Raises
+    """Record a new volume of the group, and return it; its file server creates it later. Raises
     `Refused`.
 
-    name  in full
-    sec   None: as the site file says
+    name  the full name
+    sec   the protection by NFS; None: the one in the site file
     """
     sec = sec or context.site.volumes.sec
     policy.check_size(size)
@@ -186,23 +187,25 @@ def attach(
 
 
 def check_templates(tx: Tx, sec: NfsSecurity, vcluster_ids: Collection[int]) -> None:
-    """Raise `Refused` where nodes of those vclusters run, or new ones would run, a template that
-    cannot mount a volume that is protected so."""
+    """Raise `Refused` if the templates that nodes of these vclusters run, or that new nodes would
+    run, cannot mount a volume with the protection `sec`."""
     if sec != "sys":
         for name, document in templates.of_vclusters(tx, vcluster_ids):
             kerberos.check_template(sec, name, template.parse(document))
 
 
 def detach(tx: Tx, volume: Volume, attachment_id: int, now: float) -> None:
-    """Withdraw the export to a vcluster; its row goes when that is done."""
+    """Ask the file server to withdraw the volume's export to a vcluster; the attachment's row is
+    deleted when that is done."""
     volumes.change_attachment(tx, attachment_id, leaving=True, sequence=changed(tx, volume, now))
 
 
 def detach_all(tx: Tx, vcluster: Vcluster, now: float) -> bool:
-    """Detach all volumes of a vcluster that ends. Return whether none is exported to it any more.
+    """Detach all volumes of a vcluster that ends. Return whether no volume is attached to it any
+    more.
 
     A volume with `delete_after` that is attached to no other vcluster is deleted. Its group is
-    told, and may restore it for that time.
+    told, and may restore the volume for `delete_after` seconds.
     """
     attached = volumes.attached_to(tx, vcluster.id)
     for one in attached:
@@ -230,7 +233,7 @@ def mark_deleted(tx: Tx, volume: Volume, purge_at: float, now: float, cause: str
 
 
 def addresses_changed(tx: Tx, vcluster_id: int, now: float) -> None:
-    """Export what the vcluster mounts to the addresses that it has now."""
+    """Have the vcluster's volumes exported to the addresses that it has now."""
     for one in volumes.attached_to(tx, vcluster_id):
         volume = volumes.get(tx, one.volume_id, lock=True)
         if volume is not None and not one.leaving:
@@ -238,7 +241,7 @@ def addresses_changed(tx: Tx, vcluster_id: int, now: float) -> None:
 
 
 def gid_changed(tx: Tx, group_id: int, now: float) -> None:
-    """Give the group's volumes to the gid that it has now."""
+    """Have the file servers give the group's volumes to the gid that the group has now."""
     for volume, _ in volumes.every(tx, frozenset({group_id})):
         changed(tx, volume, now)
 
@@ -254,7 +257,7 @@ def mounts(tx: Tx, vcluster_id: int, site: Site) -> list[VolumeMount]:
 
 
 def automounts(tx: Tx, vcluster_id: int, site: Site) -> dict[str, dict[str, str]]:
-    """Return the automounter's maps of a vcluster's nodes: by map, what belongs at each key."""
+    """Return the automounter's maps for a vcluster's nodes: for each map, the entries by key."""
     return policy.automounts(mounts(tx, vcluster_id, site))
 
 

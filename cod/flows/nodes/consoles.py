@@ -1,7 +1,7 @@
-"""Consoles: which are to be recorded, and who may read what of them.
+"""Consoles: which are recorded, and which recordings a person may read.
 
-What is recorded is in files, which the edges write and read (`cod.consolefiles`); here it is
-decided which.
+The recordings are files, which the edges write and read (`cod.consolefiles`). This module decides
+which consoles and which parts.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from cod.store.engine import Tx
 from cod.store.nodes import consoles, nodes
 
 CLAIM = "consoles"
-LATE = 30.0  # seconds after which what was typed is dropped: nobody expects it any longer
+LATE = 30.0  # seconds after which typed text is dropped: nobody expects it any longer
 MOST_WAITING = 20  # texts for one console
 BATCH = 200  # texts that are passed on in one transaction
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A console that is to be followed. `tenure`: whose what it says now is, see
-    `policy.nodes.console`."""
+    """A console to record. `tenure`: the holder's time with the node to which the present output
+    belongs; see `policy.nodes.console`."""
 
     node_id: int
     node: str
@@ -39,10 +39,10 @@ class Followed:
 class Readable:
     """A person's access to a node's console.
 
-    tenure  only that stretch; None: all that there is
-    about   why nothing is being recorded; '' where it is to be
-    server  the server that records; '': none does
-    untyped why nobody who may use the node can type; '' where they can
+    tenure  the only tenure that the person may read; None: all
+    about   why the console is not recorded; '' where it is
+    server  the server that records; '' where none does
+    untyped why the person cannot type; '' where they can
     """
 
     node_id: int
@@ -82,16 +82,16 @@ def followed(tx: Tx, rules: ConsoleRules) -> list[Followed]:
 
 
 FREE = console.FREE
-"""The tenure of what is nobody's: for administrators alone."""
+"""The tenure of a node without a holder: for administrators alone."""
 pause = console.pause
 """Seconds until a console that was lost is tried again."""
 
 
 def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: float) -> Readable:
-    """Return what may be read of a node's console: everything, or what was recorded since its
-    holder got it. Raises `Refused`."""
+    """Return which recordings of a node's console a person may read: everything, or what was
+    recorded since the present holder got the node. Raises `Refused`."""
     node = nodes.named(tx, name)
-    if node.vcluster_id is None and not everything:  # given back since the question was let in
+    if node.vcluster_id is None and not everything:  # released since the person's rights were read
         raise Refused("not_found", f"there is no node {name!r}", "name")
     about = console.unrecorded(rules, node.name, node.power_driver)
     own = None if everything else console.tenure(node.vcluster_id, node.assigned_at)
@@ -104,8 +104,8 @@ def readable(tx: Tx, *, name: str, rules: ConsoleRules, everything: bool, now: f
 def type_(
     tx: Tx, *, name: str, text: str, rules: ConsoleRules, everything: bool, now: float
 ) -> Result[AcceptedInput]:
-    """Store text to be typed on a node's console by the server that follows the console; wake that
-    server if it is this one. `everything`: the one who types is an administrator. Raises
+    """Store text for a node's console, on which the server that follows consoles will type it; wake
+    that server if it is this one. `everything`: the person is an administrator. Raises
     `Refused`."""
     node = nodes.named(tx, name, lock=True)
     found = readable(tx, name=name, rules=rules, everything=everything, now=now)
@@ -129,9 +129,9 @@ def is_typed(tx: Tx) -> bool:
 
 
 def typed(tx: Tx, server: str, now: float) -> list[Typed]:
-    """Take what is to be typed, where this server follows the consoles. A server that dies now
-    types it never; nothing is typed twice, later than anybody expects, or for a holder that has
-    lost the node, or whose system has ended, since."""
+    """Take the texts to type, if this server follows the consoles. No text is typed twice: if the
+    server dies now, the text is lost. Texts are dropped that are late, or whose author's vcluster
+    has lost the node or does not run its system any more."""
     if claims.owner(tx, CLAIM, now) != server:
         return []
     return [

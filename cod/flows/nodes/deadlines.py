@@ -1,5 +1,5 @@
-"""Deadlines: the consequences when an expected event does not come. Run every second or so by the
-manager."""
+"""Deadlines: the consequences when an expected event does not come. The manager runs `run` every
+second or so."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ HOLDER_WAITS = 1800.0  # seconds that a holder waits for one node's power driver
 def run(
     tx: Tx, site: Site, now: float, started: float = 0.0, claim: claims.Claim | None = None
 ) -> list[Effect]:
-    """Act on nodes with something due: rested in the trampoline, kept for a group that is gone,
-    overdue, silent in the warm reserve, or out of service until now.
+    """Act on nodes with something due: those that have rested in the trampoline, that are kept for
+    a group that is gone, overdue, silent in the warm reserve, or out of service until now.
 
     started  when this server began to listen: silence does not count until agents have had time to
              connect again
@@ -64,8 +64,8 @@ def run(
 
 
 def _test_again(tx: Tx, site: Site, now: float) -> Iterator[tuple[Node, Step]]:
-    """Yield the step by which one node's burn-in begins that the site wants tested again; one at a
-    time, so that the others can be had."""
+    """Yield the step that begins a periodic burn-in on a free node whose last one is too long ago.
+    Only one node is tested at a time, so that the others stay available."""
     due = burnins.stale(tx, now - site.burnin.every) if site.burnin.every else None
     node = nodes.get(tx, due, lock=True) if due is not None else None
     if node is None or node.state != NodeState.INACTIVE or node.vcluster_id is not None:
@@ -78,7 +78,8 @@ def _test_again(tx: Tx, site: Site, now: float) -> Iterator[tuple[Node, Step]]:
 
 
 def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node, Step | None]]:
-    """Yield each node with something due and its step; None where its deadline was moved on."""
+    """Yield each node with something due, and its step; None if only the node's deadline was
+    moved."""
     patience = SILENCE * site.policy.heartbeat
     for node in sessions.to_settle(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
@@ -99,7 +100,7 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
         for node in nodes.overdue(tx, now):
             if node.state == NodeState.QUARANTINED:
                 if nodes.get(tx, node.id, lock=True) != node:
-                    continue  # since it was read, a later time may have been named
+                    continue  # its time out of service may have been extended since it was read
                 core.ask_on_return(tx, node, site, now, "deadline")
                 because = f"its time out of service is over: {node.reason}"
                 yield node, lifecycle.restored(node, because)
@@ -113,8 +114,9 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
 
 
 def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
-    """Suspend the node's deadline while its switch, file server or power driver does not answer;
-    return whether it is suspended. Afterwards the node has a whole deadline again."""
+    """Suspend the node's deadline while its switch, file server or power driver does not answer or
+    its keytab is not made; return whether it is suspended. Afterwards the node has a whole deadline
+    again."""
     way, since = isolation.way_down(tx, node)
     way = way or volumes.way_down(tx, node)
     if not way and node.waits_for == POWER_CONTROL and power.newest(tx, node.id) is not None:
@@ -133,8 +135,8 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
 
 
 def _waited_enough(tx: Tx, node: Node, now: float) -> bool:
-    """Return whether the node has waited for its power driver for so long that its holder gets
-    another in its place. Not while it has the holder's data."""
+    """Return whether the node has waited so long for its power driver that its holder gets another
+    node. A node that has the holder's data on its disks is not replaced."""
     waited = now - (node.waits_since or now)
     data = node.disk == Disk.SYSTEM or captures.is_wanted(tx, node.id)
     return node.vcluster_id is not None and not data and waited >= HOLDER_WAITS
@@ -146,7 +148,7 @@ def _overdue(tx: Tx, node: Node, site: Site, now: float) -> Step:
         return lifecycle.given_back(NodeEvent.TIMED_OUT, reason, node.power_wanted, Fault.WAY)
     power_trouble, port_trouble = power.trouble(tx, node), isolation.trouble(tx, node)
     rule = NODE_RULES[NodeState(node.state)]
-    # where it works, each sign of progress moves the deadline on
+    # in a working state, each sign of progress moves the deadline
     if node.state in WORKING or node.deadline is None:
         waited = (rule.deadline or 0.0) * site.policy.patience
     else:
@@ -163,7 +165,7 @@ def _overdue(tx: Tx, node: Node, site: Site, now: float) -> Step:
     step = blame.on_trouble(tx, node, NodeEvent.TIMED_OUT, reason, site.policy)
     if node.state != NodeState.TRAMPOLINE or step.event is not NodeEvent.TIMED_OUT:
         return step
-    # It is switched on once more: it has as long as one that is woken alone, and longer than it
-    # will have to rest.
+    # The node is switched on once more: its deadline is that of a single node that is woken, and
+    # later than the end of its rest.
     again = max(reserve_pool.wake_deadline(site.energy, 1), 2 * lifecycle.rest(node.attempts + 1))
     return replace(step, columns={**step.columns, "deadline": now + again * site.policy.patience})

@@ -1,8 +1,9 @@
-"""Energy accounts: counting once a minute, and what is told of them.
+"""Energy accounts: counting once a minute, notices about them, and reports.
 
-`count` reads and reckons, `note` writes; between them no transaction is open. `note` moves the mark
-that `count` has seen, in the transaction that writes what was counted: of several servers that
-count at once one does it, and a minute is put down once, however often it is tried.
+`count` reads and computes, `note` writes; between them no transaction is open. `note` writes the
+counted energy and moves the watermark that `count` has read in one transaction. So only one of
+several servers that count at once succeeds, and each minute is recorded once, however often this is
+tried.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from cod.store.people import groups as group_rows
 from cod.store.people import user_usage
 
 STEADY = 600.0
-"""Seconds after which what a BMC last measured is of the state that its node is in: twice a round
-of measuring."""
+"""Seconds that a node must have been in its state for the last measurement of its BMC to belong to
+this state: twice a round of measuring."""
 
 
 FREE = Energy()  # without prices
@@ -38,7 +39,8 @@ FREE = Energy()  # without prices
 @dataclass(frozen=True, slots=True)
 class Reading:
     """Energy used from `before` until `now`; `before` is None at the first count. `clock_reset`:
-    the clock was wrong, and counting starts again. `held`: (vcluster, type, nodes) of that time."""
+    the clock was wrong, and counting starts again. `held`: (vcluster id, type id, number of nodes)
+    of the nodes that vclusters held."""
 
     before: float | None
     now: float
@@ -49,8 +51,8 @@ class Reading:
 
 
 def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
-    """Return what was used since the last time, if nodes have been all that time as they are; None:
-    nothing is due."""
+    """Return the energy used since the last count, computed as if the nodes had been in their
+    present states all that time. None: no time has passed."""
     before = watermarks.at(tx, watermarks.ENERGY)
     if before is None or energy_accounting.is_clock_reset(before, now):
         return Reading(before, now, clock_reset=before is not None)
@@ -71,10 +73,10 @@ def count(tx: Tx, rules: Energy, now: float) -> Reading | None:
 
 
 def note(tx: Tx, reading: Reading, rules: Policy, prices: Energy = FREE) -> bool:
-    """Add the energy read to the accounts, and the node-hours to the usage that fades; tell groups
-    of their node-hours, and of their budgets by `prices`. Return False where another server has
-    done so. The use of a group that was deleted since `count` goes to the group of the site,
-    because a new group may have the same id."""
+    """Add the energy read to the accounts, and the node-hours to the groups' fading usage; tell
+    groups of their node-hours, and of their budgets by `prices`. Return False if another server has
+    counted this time. The energy of a group that was deleted since `count` goes to the site's
+    group, because a new group may have the same id."""
     if not watermarks.move(tx, watermarks.ENERGY, reading.before, reading.now):
         return False
     existing = {0} | group_rows.still_there(tx, {use.group_id for use in reading.uses}, reading.now)
@@ -92,8 +94,9 @@ def note(tx: Tx, reading: Reading, rules: Policy, prices: Energy = FREE) -> bool
 
 
 def _tell(tx: Tx, uses: Sequence[EnergyUse], prices: Energy, now: float) -> None:
-    """Tell groups whose node-hours or cost of a month have come to 80 or 100 % of what they may
-    use, or of their budget, by what they used last: some of it may be of the month before."""
+    """Tell groups whose node-hours of a month have reached 80 or 100 % of their limit, or whose
+    cost has reached this part of their budget, by the last `uses`. Some of these may belong to the
+    month before."""
     last: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for use in uses:
         sums = last[energy_accounting.month(use.day * DAY), use.group_id]
@@ -121,8 +124,9 @@ def _tell(tx: Tx, uses: Sequence[EnergyUse], prices: Energy, now: float) -> None
 
 
 def _fade(tx: Tx, reading: Reading, uses: Sequence[EnergyUse], half_life: float) -> None:
-    """Let what groups have used fade until now. Of a group whose usage was not followed until the
-    last count, it is made anew out of the accounts: each day counts as used at its middle."""
+    """Let the groups' usage fade until now, and add the last `uses`. If the usage of a group was
+    not up to date at the last count, compute it from the accounts, where each day counts as used at
+    its middle."""
     seconds = 0.0 if reading.before is None or reading.clock_reset else reading.now - reading.before
     costs: Mapping[int, float] = {}
     if seconds:
@@ -155,8 +159,9 @@ def _fade_users(
     costs: Mapping[int, float],
     half_life: float,
 ) -> None:
-    """Store what users have used in groups that have users' shares. Rows of users who have used
-    nothing since `before` stay: readers let the usage fade until then."""
+    """Add the last usage of users to their rows, in the groups `sharing`, which have users' shares.
+    Rows of users without usage since the last count stay as they are: readers let the usage
+    fade."""
     creators = user_usage.creators(tx, sharing)
     rates: dict[tuple[int, int], float] = defaultdict(float)
     for vcluster_id, type_id, nodes in reading.held:
@@ -186,12 +191,11 @@ def _draws(tx: Tx, rules: Energy, now: float) -> list[energy_accounting.Draw]:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Energy that a group, a vcluster or a type used, or that was used on a day; the key of a day
-    is its first second.
+    """Energy that a group, a vcluster or a type used, or that was used in a day or a month.
 
-    key        None: the reserve, by group
+    key        the name; the first second of a day or month; None: the reserve, in a report by group
     seconds    node-seconds
-    joules     used; `always_on`: had no node slept
+    joules     used; `always_on`: joules that would have been used if no node had slept
     grams      of CO2 emitted
     cost       by the site's prices; None: the site has set none
     """
@@ -215,7 +219,7 @@ class Line:
 
     @property
     def kwh_saved(self) -> float:
-        """Return how much more it would have been had no node slept."""
+        """Return how much more energy would have been used if no node had slept."""
         return (self.always_on - self.joules) / energy_accounting.KWH
 
 
@@ -248,11 +252,11 @@ def report(
     rules: Energy | None = None,
     now: float,
 ) -> Report:
-    """Return the accounts of the days between two moments, as far as they are touched; without: the
-    last thirty days.
+    """Return the accounts of the days from `since` to `until`, including days that begin or end
+    outside; without these times, of the last thirty days. Raises `Refused`.
 
-    rules  whose curve the report has, too
-    group  of that one alone; else of these groups (None: of all and the reserve). Raises `Refused`.
+    rules  the site's; the report includes their curve and prices
+    group  the name of the only group to report; '': report `groups` (None: all and the reserve)
     """
     if group:
         groups = frozenset({group_rows.named(tx, group, "group").id})
@@ -298,7 +302,7 @@ def _line(key: str | float | None, values: Sequence[float], rules: Energy | None
 
 
 def _by_month(days: Iterable[Sequence[Any]]) -> list[Any]:
-    """Return sums by day as sums by the first days of months."""
+    """Return the sums of days added up by month; the key of a month is its first day."""
     months: dict[int, list[float]] = {}
     for day, *values in days:
         sums = months.setdefault(energy_accounting.month(day * DAY), [0.0] * len(values))
@@ -307,8 +311,8 @@ def _by_month(days: Iterable[Sequence[Any]]) -> list[Any]:
 
 
 def gauges(tx: Tx, rules: Energy, now: float) -> list[tuple[str, str, float]]:
-    """(what, group or type, value) for the metrics: joules used and spared by group, watts now and
-    reserve by type."""
+    """Return (kind, group or type, value) for the metrics: by group the joules used, joules saved
+    and grams of CO2 emitted; by type the watts drawn now and the nodes of the reserve."""
     found: list[tuple[str, str, float]] = []
     for group, _, joules, always_on, grams in energy.sums(tx, 0, int(now // DAY) + 1, "group"):
         found += [

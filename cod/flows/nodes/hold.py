@@ -1,9 +1,9 @@
 """A site that is held: its manager plans nothing and no deadline passes, and no node in the
 trampoline is erased or installed by itself.
 
-A site is held from the moment in which it is restored from a backup, by an administrator, or when
-its database has lost its last commits. Each node is held with it, until its machine has told what
-it holds: a node that the database says is free may run a system that was installed since.
+A site is held after its restoration from a backup, when its database has lost its last commits, or
+by an administrator. All nodes are held with the site. A node stays held until its machine has told
+what its disks hold: a node that is free by the database may run a system that was installed since.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from cod.store.nodes import nodes
 BY_HAND = "an administrator holds it"
 LOST = "its database has lost its last commits"
 KEPT = "an administrator keeps it as it is: its machine and the database differ"
-# A free node is not believed to be free, whether or not somebody would grant it.
+# Nodes that are free by the database: while the site is held, that is not believed.
 _FREE = (NodeState.INACTIVE, NodeState.OFF)
-# An order to write may be one of before: the disks may hold a system by now.
+# Nodes with an order to write, which may be out of date: the disks may hold a system by now.
 _WRITTEN = (NodeState.WIPE, NodeState.PRIME, NodeState.BURNIN)
 
 
 @dataclass(frozen=True, slots=True)
 class SiteHold:
-    """A hold of the site. `since` is None where it is over, and nodes are held one by one; `why`
-    is a sentence without a full stop.
+    """A hold of the site, and the nodes that are held.
 
-    nodes  with their stories, by name; of a hold that is over those that are still held
+    since  when the hold began; None: the site is not held, but single nodes may still be
+    why    the reason, a sentence without a full stop
+    nodes  held nodes with their stories, by name
     """
 
     since: float | None
@@ -51,13 +52,13 @@ class SiteHold:
 
 
 def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
-    """Hold the site; a hold that lasts already goes on. Nodes that are being written to stop."""
+    """Hold the site; a hold that lasts already goes on. Nodes stop writing to their disks."""
     if not lasts(tx):
         claims.interrupt(tx, claims.MANAGER)  # a plan may take minutes to be carried out
         cause = f"the site is held: {why}"
         for node in nodes.every(tx, _WRITTEN, lock=True):
             step = Step(NodeEvent.FAILED, cause)
-            # any rules would do: no deadline passes
+            # the policy's times do not matter: no deadline passes
             transitions.apply(tx, node, step, now=now, actor="hold", policy=Policy())
         stories.move_to_trampoline(tx, _FREE, actor="hold", cause=cause, now=now)
         stories.begin_hold(tx, why, now)
@@ -76,11 +77,11 @@ def lasts(tx: Tx) -> bool:
 
 
 def end(tx: Tx, now: float) -> SiteHold:
-    """End the hold. Deadlines of nodes are put off by the time it lasted, and leases that are over
-    last a while longer. Nodes whose machines were silent or differ stay held, one by one; return
-    these."""
+    """End the hold. Nodes' deadlines are put off by the time that the hold lasted, and leases that
+    have ended last a while longer. Nodes whose machines were silent or differ from the database
+    stay held; return these nodes."""
     since = watermarks.at(tx, watermarks.HOLD)
-    # first, and looked at: of two who end it at once, both have read the mark
+    # checked, because two callers that end the hold at once have both read the mark
     if since is not None and watermarks.forget(tx, watermarks.HOLD):
         stories.forget_agreed(tx)
         nodes.put_off(tx, max(0.0, now - since))
@@ -89,8 +90,9 @@ def end(tx: Tx, now: float) -> SiteHold:
 
 
 def watch(tx: Tx, *, claim: claims.Claim, now: float) -> bool:
-    """Hold the site where the manager's claim is older in the database than its owner knows: what
-    was committed last is lost. Return whether it is. What a machine says never holds the site."""
+    """Hold the site if the manager's claim in the database is older than its owner knows: then the
+    database has lost its last commits. Return whether it has. No message of a machine ever holds
+    the site."""
     if not claims.went_back(tx, claim):
         return False
     if not lasts(tx):
@@ -100,14 +102,15 @@ def watch(tx: Tx, *, claim: claims.Claim, now: float) -> bool:
 
 
 def counts(tx: Tx) -> dict[str, int] | None:
-    """Return how many nodes there are of each verdict; None where nothing is held."""
+    """Return the number of nodes with each verdict; None where neither the site nor a node is
+    held."""
     found = stories.counts(tx)
     return found if lasts(tx) or found.keys() - {StoryVerdict.AGREES} else None
 
 
 def wake(tx: Tx, now: float) -> SiteHold:
-    """Switch on the silent nodes that are to be in the trampoline, so that they tell what they
-    hold. One that is on stays as it is."""
+    """Switch on the silent nodes that should be in the trampoline, so that they tell what their
+    disks hold. A node that is on already is not reset."""
     found = show(tx)
     for node, _ in found.of(StoryVerdict.SILENT):
         if node.state == NodeState.TRAMPOLINE:
@@ -116,12 +119,12 @@ def wake(tx: Tx, now: float) -> SiteHold:
 
 
 def decide(tx: Tx, context: FlowContext, *, keep: Sequence[str], erase: Sequence[str]) -> SiteHold:
-    """Carry out an administrator's word about held nodes, by name; return what is held then. All or
-    nothing: raises `Refused` where one is not held, or is to be erased and in use.
+    """Carry out an administrator's decisions about held nodes, all or none; return the nodes that
+    are still held. Raises `Refused` if a node is not held, or is in use and to be erased.
 
-    keep   the node is as it should be: one in use goes on, any other is out of service with its
-           disks
-    erase  what its machine holds is not wanted: it is erased, once the hold of the site is over
+    keep   names of nodes whose disks stay as they are. A node in use stays in use; any other node
+           goes out of service
+    erase  names of nodes whose disks are erased, once the site is not held any more
     """
     for name in keep:
         _keep(tx, context, _held(tx, name))
@@ -149,7 +152,8 @@ def _erase(tx: Tx, context: FlowContext, node: Node) -> None:
 
 
 def _held(tx: Tx, name: str) -> Node:
-    """Return the node, which is held no longer."""
+    """End the hold of the node with that name, and return the node. Raise `Refused` if it is not
+    held."""
     node = nodes.named(tx, name, lock=True)
     if not stories.holds(tx, node.id):
         raise Refused("conflict", f"node {name} is not held: its machine agrees with the database")

@@ -1,10 +1,10 @@
 """Machines that an administrator enters before COD has seen them, one by one or as a list.
 
-An entry is known by its name, its MACs, its UUID and its serial number. An entry that fits no node
-becomes a node in state expected, which is adopted when the machine boots from the network for the
-first time (`core.nodes.enrolment.adopt`, `policy.hardware.identity`). So does the node of a machine
-that has asked for an address and not reported. One that fits a node changes
-what is said of that node. What a machine has reported of itself is not changed.
+An entry names a machine by its name, its MACs, its UUID and its serial number. An entry that fits
+no node becomes a node in state expected, which is adopted when the machine boots from the network
+for the first time (`core.nodes.enrolment.adopt`, `policy.hardware.identity`). An entry that fits a
+node changes that node's settings. If the node's machine has asked for an address and not reported,
+the node becomes expected, too. Facts that a machine has reported are never changed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ _Mark = tuple[str, str]
 
 
 def add(tx: Tx, context: FlowContext, *, machine: KnownMachine) -> NodeView:
-    """Return the new node of an expected machine. Raises `Refused`, also where it fits a node."""
+    """Add a node for an expected machine, and return it. Raises `Refused`, also if the machine fits
+    a node."""
     known = _Inventory(tx, [_normal(machine)]).find(_normal(machine))
     if known is not None:
         raise Refused("conflict", f"that machine is node {known.name} already", "name")
@@ -95,8 +96,8 @@ def may_be_deleted(node: Node) -> bool:
 
 
 def listed(tx: Tx, *, names: str, where: str, who: Who, now: float) -> list[KnownMachine]:
-    """Return what is known of the nodes that are meant, by name; of all where nothing says which.
-    Retired ones are left out. Raises `Refused`."""
+    """Return the known machines of the nodes that `names` and the filter `where` select, by name;
+    of all nodes if both are empty. Retired nodes are left out. Raises `Refused`."""
     if not names.strip() and not where.strip():
         return lists.machines(tx, None)
     chosen = selection.selected(tx, names, where, who, now, MOST)
@@ -114,8 +115,8 @@ def check(
 
 
 def digest(entered: Sequence[EnteredMachine]) -> str:
-    """Return a digest of what would become of machines: the same where they would change the
-    same."""
+    """Return a digest of the outcomes that `check` or `enter` returned: equal outcomes have the
+    same digest."""
     outcomes = [(one.name, one.outcome.value, one.about) for one in entered]
     return hashlib.sha256(json.dumps(outcomes).encode()).hexdigest()
 
@@ -123,11 +124,11 @@ def digest(entered: Sequence[EnteredMachine]) -> str:
 def enter(
     tx: Tx, context: FlowContext, *, machines: Sequence[KnownMachine], checked: str | None = None
 ) -> Result[Sequence[EnteredMachine]]:
-    """Add or change a node for each machine; the value says what became of each, in their order. A
-    machine that is refused leaves the others alone.
+    """Add or change a node for each machine; return the outcomes in the order of the machines. A
+    refused machine does not affect the others.
 
-    checked  the `digest` of what `check` showed. Where the machines would change something else
-             meanwhile, nothing is changed, and `Refused` raised; None: change what there is
+    checked  the `digest` of the outcomes that `check` showed: if the outcomes would be others by
+             now, nothing is changed, and `Refused` is raised. None: they are not compared
     """
     entered = _enter(tx, context, machines)
     if checked is not None and checked != digest(entered):
@@ -206,12 +207,12 @@ class _Inventory:
         return [mac for mac in known if mac not in machine.macs]
 
     def find(self, machine: KnownMachine) -> Node | None:
-        """Return the node that the entry fits; None where it is of a new machine. Raises
+        """Return the node that the entry fits; None if it describes a new machine. Raises
         `Refused`."""
         marks = _marks(machine)
         for mark in marks:
             other = self._entries.setdefault(mark, machine)
-            # makers give one serial number to all nodes of a chassis: it tells less than the others
+            # makers give one serial number to all nodes of a chassis: it identifies no machine
             weak = mark[0] == "serial number" and all(x.macs or x.uuid for x in (machine, other))
             if other is not machine and not weak:
                 raise Refused("invalid", f"the {' '.join(mark)} is in two entries", "name")
@@ -256,8 +257,7 @@ def _refused(machine: KnownMachine, refused: Refused) -> EnteredMachine:
 
 
 def _checked(machine: KnownMachine) -> KnownMachine | EnteredMachine:
-    """Return the entry as COD writes it, without a UUID and a serial number that makers give to
-    many machines; or what became of it, where it is refused."""
+    """Return the entry in the form of `_normal`, or, if it is refused, the outcome."""
     try:
         return _normal(machine)
     except Refused as refused:
@@ -265,7 +265,8 @@ def _checked(machine: KnownMachine) -> KnownMachine | EnteredMachine:
 
 
 def _normal(machine: KnownMachine) -> KnownMachine:
-    """Return the entry as COD writes it. Raises `Refused`."""
+    """Return the entry in COD's notation, without a UUID or serial number that makers give to many
+    machines. Raises `Refused`."""
     macs: list[str] = []
     for text in machine.macs:
         mac = mac_of(text)
@@ -300,8 +301,8 @@ def _marks(machine: KnownMachine) -> list[_Mark]:
 
 
 def _row(machine: KnownMachine, site: Site) -> dict[str, Any]:
-    """Return the columns of a new node; by the site's rules it is switched where nothing is
-    said."""
+    """Return the columns of a new node, with its power driver by the site's rules. The entry's own
+    settings replace these columns."""
     mac = next(iter(machine.macs), "")
     driver, address, account = power.rule_for(site.power, machine.name, mac)
     return {
@@ -333,7 +334,8 @@ def _change(
     machine: KnownMachine,
     columns: dict[str, Any],
 ) -> EnteredMachine:
-    """Change the node to what the entry says, its hardware too while it has not reported."""
+    """Change the node's settings to those of the entry, and, while its machine has not reported,
+    also its hardware marks."""
     more: list[str] = []
     less: list[str] = []
     changes: list[str] = []

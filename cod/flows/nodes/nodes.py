@@ -1,5 +1,5 @@
-"""An administrator's actions on a node. A flow's value is the node's row after it; `shown` makes of
-it what `flows.views.node` shows."""
+"""An administrator's actions on a node. A flow returns the node's row after the action; `shown`
+turns it into the view that `flows.views.node` shows."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ from cod.store.nodes import power as wishes
 from cod.store.scheduler import maintenance as windows
 
 BATCH = 100  # nodes that one transaction looks at
-HOME = 0  # id of the place that a node's own columns remember
+HOME = 0  # stands for the id of the place that is stored in the node's row
 SHOWN = 20  # power wishes of a node that are shown
 
 
 def hardware(node: Node) -> list[tuple[str, str]]:
-    """Return what the node last reported of itself, for people: ('memory/mib', '4096 MiB'); []
-    before that."""
+    """Return the node's last hardware report for people, as pairs such as ('memory/mib',
+    '4096 MiB'); [] before its first report."""
     return equal.facts(node.attributes) if node.attributes else []
 
 
 def phrase(node: Node, name_of: Callable[[str, str], str]) -> str:
-    """Return what the node is, '96 CPUs, 2 TiB, 4 x A100 PCIe 40GB, 25 Gb/s'; '' before it has
-    reported. `name_of`: of a PCI device, by the ids of vendor and device."""
+    """Return a summary of the node's hardware, '96 CPUs, 2 TiB, 4 x A100 PCIe 40GB, 25 Gb/s'; ''
+    before it has reported. `name_of` returns the name of a PCI device by the ids of vendor and
+    device."""
     return phrases.phrase(node.attributes, name_of) if node.attributes else ""
 
 
@@ -66,8 +67,8 @@ def waiting(tx: Tx) -> int:
 
 
 def parts(node: Node, tag: str) -> list[Mapping[str, str]]:
-    """Return the attributes of the parts of a kind, such as 'pci' or 'disk', that the node last
-    reported."""
+    """Return the attributes of each part of a kind, such as 'pci' or 'disk', in the node's last
+    report."""
     return equal.elements(node.attributes, tag) if node.attributes else []
 
 
@@ -101,8 +102,9 @@ def approve(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
 
 
 def power(tx: Tx, context: FlowContext, *, name: str, desired: str) -> Result[Node]:
-    """Wish the node 'on', 'off', 'soft' (off, its system being asked first) or 'cycle'd. A free
-    node that is switched off joins the cold reserve; on, it leaves."""
+    """Record the wish to switch the node 'on', 'off', 'soft' (off, after its system was asked to
+    shut down) or to 'cycle' its power. A free node that is switched off joins the cold reserve, and
+    leaves it when it is switched on."""
     node = nodes.named(tx, name, lock=True)
     if desired not in PowerVerb.names():
         raise Refused("invalid", f"power is {', '.join(PowerVerb)}, not {desired!r}", "desired")
@@ -118,7 +120,7 @@ def power(tx: Tx, context: FlowContext, *, name: str, desired: str) -> Result[No
         step = Step(NodeEvent.WOKEN, f"switched on by {context.actor}", power="on")
     else:
         nodes.wish_power(tx, node, desired, context.now)
-        if desired in ("cycle", "off"):  # the connection is of a boot that ends now
+        if desired in ("cycle", "off"):  # the agent's connection belongs to the boot that ends now
             sessions.forget_reports(tx, [node.id], newer=True)
         return Result(nodes.known(tx, node.id), (Effect("wake", "power"),))
     moved = transitions.apply_for(tx, context, node, step)
@@ -128,9 +130,9 @@ def power(tx: Tx, context: FlowContext, *, name: str, desired: str) -> Result[No
 def quarantine(
     tx: Tx, context: FlowContext, *, name: str, reason: str, until: float | None = None
 ) -> Result[Node]:
-    """Set the node aside, until that moment or (None) until it is restored by hand. If a vcluster
-    holds it, it is switched off, and a request for another takes its place. Of a node that is set
-    aside already, reason and moment are replaced. Raises `Refused`."""
+    """Put the node out of service `until` that time, or (None) until it is restored by hand. A node
+    that a vcluster holds is switched off, and a request for a replacement is made. If the node is
+    out of service already, replace its reason and time. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
     check_until(until, context.now)
     if until is not None and not _is_approved(tx, node):
@@ -148,7 +150,7 @@ def quarantine(
 
 
 def check_until(until: float | None, now: float) -> None:
-    """Raise `Refused` for a return to service that is not to come."""
+    """Raise `Refused` if the time of the return to service is over."""
     if until is not None and until <= now:
         raise Refused("invalid", "that time is over: name a later one", "until")
 
@@ -156,13 +158,13 @@ def check_until(until: float | None, now: float) -> None:
 def _is_approved(tx: Tx, node: Node) -> bool:
     """Return whether an administrator, or the site's rule, has ever taken the node into service."""
     state = node.state
-    if state == NodeState.QUARANTINED:  # an unapproved one may have been set aside for good
+    if state == NodeState.QUARANTINED:  # the node may have been unapproved before
         state = nodes.history(tx, node.id, limit=1)[0]["from_state"]
     return state not in UNAPPROVED and _is_known(node)
 
 
 def _is_known(node: Node) -> bool:
-    """Return whether its machine has ever reported, so that it can be in service."""
+    """Return whether the node's machine has ever reported, so that the node can be in service."""
     return node.reported_at is not None or node.type_id is not None
 
 
@@ -179,10 +181,11 @@ def restore(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
 
 
 def moved(tx: Tx, context: FlowContext, *, name: str, also: int | None = None) -> Result[Node]:
-    """Confirm that the node was moved: the place where it boots next is remembered as its own, and
-    all others are forgotten.
+    """Confirm that the node was moved: forget all places where it may boot, and have the next place
+    where it boots recorded as its own.
 
-    also  the id of a place where it was heard: it may boot there too, and nothing is forgotten
+    also  the id of a further place where the node was heard: the node may boot there, too, and no
+          place is forgotten
     """
     node = nodes.named(tx, name, lock=True)
     if also is None:
@@ -193,7 +196,7 @@ def moved(tx: Tx, context: FlowContext, *, name: str, also: int | None = None) -
     if also not in {each.id for each in known} - {HOME}:
         raise Refused("not_found", f"node {name} was heard in no place {also}", "also")
     for each in known:
-        if each.id == HOME:  # it stays known when what is remembered is forgotten
+        if each.id == HOME:  # a row of its own keeps this place when the node's columns change
             here = {key: getattr(each, key) for key in place.FIELDS}
             nodes.add_place(tx, node.id, context.now, approved=True, **here)
     nodes.change_place(tx, also, approved=True)
@@ -207,11 +210,11 @@ def places_of(tx: Tx, *, name: str) -> list[NodePlace]:
 
 
 def _places(tx: Tx, node: Node) -> list[NodePlace]:
-    """Return the node's places; what is remembered as its own has the id `HOME` unless it is
-    approved by itself."""
+    """Return the node's places. The place that the node's row has as its own comes first with the
+    id `HOME`, unless it is among the approved places."""
     known = nodes.places(tx, node.id)
     here = (node.home_subnet, node.home_circuit, node.home_remote, node.home_port)
-    listed = any(  # one that is told apart by option 82 may have learned its port since
+    listed = any(  # a place that is known by option 82 may have got its port since
         each.approved
         and (each.subnet, each.circuit, each.remote) == here[:3]
         and node.home_port in (None, each.port)
@@ -223,7 +226,7 @@ def _places(tx: Tx, node: Node) -> list[NodePlace]:
 
 
 def retire(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
-    """Take the node out of the site for good. Not while somebody holds it."""
+    """Take the node out of the site for good. Raise `Refused` while a vcluster holds it."""
     node = nodes.named(tx, name, lock=True)
     if node.vcluster_id is not None:
         raise Refused(
@@ -234,11 +237,11 @@ def retire(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
 
 
 def change(tx: Tx, context: FlowContext, *, name: str, changes: Mapping[str, Any]) -> Result[Node]:
-    """Change what the site says of a node. `changes`: columns, where None leaves what is there;
-    and, with rules of their own: `name`; `block`, which is made if need be ('' takes the node out
-    of its); `power_account` ('' takes it away); `keep`, all marks of disks that are never written,
-    with `keep_was`, the marks that it replaces. Raises `Refused`, also where the marks are others
-    by now."""
+    """Change an administrator's settings of a node. `changes` has columns, of which None leaves the
+    present value, and these: `name`; `block`, which is created if need be ('' takes the node out of
+    its block); `power_account` ('' removes it); `keep`, all marks of disks that are never written,
+    with `keep_was`, the marks that are replaced. Raises `Refused`, also if the node's marks are not
+    `keep_was` any more."""
     node = nodes.named(tx, name, lock=True)
     settings = dict(changes)
     keep, keep_was = settings.pop("keep", None), settings.pop("keep_was", None)
@@ -298,8 +301,8 @@ def _keep(
 
 
 def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple[Effect, ...]:
-    """See what marks mean for a node that has reported: another type, and a wipe of what is no
-    longer kept."""
+    """Apply changed keep marks to a node that has reported: the node may get another type, and a
+    free node is wiped if one of its disks is not kept any more."""
     was, node = node, kept_disks.remark(tx, node, site, now)
     if node is was or node.state != NodeState.INACTIVE or node.disk != Disk.DIRTY:
         return ()
@@ -312,12 +315,12 @@ def _look_again(tx: Tx, node: Node, site: Site, now: float, actor: str) -> tuple
 
 
 def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | None]:
-    """See what the site's rules for kept disks mean for the next nodes with an id above `after`.
-    The value is the last one's id, None after the end."""
+    """Apply the site's rules for kept disks to the next `BATCH` nodes with an id above `after`.
+    Return the id of the last of these nodes, None after the end."""
     batch = nodes.reported_after(tx, after, BATCH, holding="" if site.keep else policy.KEPT)
     effects: list[Effect] = []
     for node in batch:
-        # what is at work now has its order, and is looked at when that ends
+        # a node at work keeps the marks of its order, and is looked at when the order ends
         if node.state not in WORKING:
             effects += _look_again(tx, node, site, now, "site file")
     return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
@@ -333,8 +336,8 @@ def _move(tx: Tx, context: FlowContext, node: Node, step: Step) -> Result[Node]:
 
 
 def shown(tx: Tx, *, flow: Callable[[Tx], Result[Node]], policy: Policy) -> Result[NodeView]:
-    """Return what one of these flows returns, with the node as it is shown. Many nodes are not
-    shown one by one: it takes longer than to change them."""
+    """Run one of these flows; return its result, with the node's view in place of its row. A flow
+    for many nodes makes no views: that would take longer than the change."""
     done = flow(tx)
     [view] = preemption.protected(views.nodes(tx, name=done.value.name), policy)
     return Result(view, done.effects)

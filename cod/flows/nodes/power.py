@@ -1,11 +1,11 @@
-"""Power wishes: which to carry out now, and what came of it.
+"""Power wishes: which to carry out now, and their outcomes.
 
 A wish (`store.nodes.nodes.wish_power`) belongs to one generation of its node. It is claimed,
 carried out at least once, verified and closed, within `policy.nodes.power.BUDGET`. Claiming locks
-the node's row and looks at its generation in the same transaction: a power-off that is late never
-reaches a machine that has got a new holder since. While a wish of a node is being carried out no
-other of that node is claimed, and a claim outlives the longest attempt, so the newest wish has the
-last word.
+the node's row and compares its generation in the same transaction: a late power-off never reaches a
+machine that has got a new holder since. While one wish of a node is being carried out, no other
+wish of this node is claimed, and a claim outlives the longest attempt. So the newest wish is always
+carried out last.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cod.store.scheduler import vclusters
 
 prune = store.prune
 hands_nonce = policy.hands_nonce
-PORT_PAUSE = 0.5  # seconds between two looks whether a switch port is where the node is to boot
+PORT_PAUSE = 0.5  # seconds between two checks whether a switch port is in the VLAN of the boot
 TROUBLE, FOUND_OFF = policy.TROUBLE, policy.FOUND_OFF
 AGAIN = "; it is tried again"
 LINGERS = 5.0  # seconds that a command of a server that died may still take
@@ -37,10 +37,9 @@ LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 @dataclass(frozen=True, slots=True)
 class PowerTask:
-    """A claimed wish and whom to ask: the driver's name, its address of the node, the account's
-    name.
+    """A claimed wish, and by which driver, address and account to carry it out.
 
-    agent     an agent runs on the node that has been told to power down
+    agent     the node runs an agent that has been told to power down
     firmware  'bios' or 'uefi', None where that is not known
     """
 
@@ -54,14 +53,15 @@ class PowerTask:
 
 
 def command(task: PowerTask, power: str) -> str | None:
-    """Return what to ask of the task's machine, which is `power` now: 'on', 'off', 'soft', 'cycle',
-    or None: nothing."""
+    """Return the power command for the task's machine, 'on', 'off', 'soft' or 'cycle'; None if it
+    needs none. `power`: the machine's present power, 'on', 'off' or 'unknown'."""
     return policy.command(task.action.desired, task.action.stage, power, task.agent)
 
 
 def began(tx: Tx, server: str, now: float) -> None:
-    """Have the claims of a server whose edge has just started end soon: nobody carries out what it
-    claimed before. A command that it had sent may still be under way for a moment."""
+    """Shorten the claims of a server whose edge has just started: the wishes that it claimed before
+    are not being carried out. They last `LINGERS` seconds more, because a command that was sent may
+    still be under way."""
     store.shorten(tx, server, now + LINGERS)
 
 
@@ -74,8 +74,9 @@ def claim(
     silent: frozenset[int] = frozenset(),
     lane: Mapping[str, int] | None = None,
 ) -> list[PowerTask]:
-    """Claim what is due for `lease` seconds: for each driver at most `room[driver]`, of which at
-    most `lane[driver]` are of the nodes `silent`, whose BMCs do not answer: those come last.
+    """Claim due wishes for `lease` seconds, at most `room[driver]` for each driver. At most
+    `lane[driver]` of these are wishes of the nodes `silent`, whose BMCs do not answer; these come
+    last.
 
     Closes, instead of claiming, wishes that a newer one of the same node replaces, wishes of a
     generation that is past, and wishes for a driver that is not in `room` at all.
@@ -117,7 +118,7 @@ def _claim(
     if dropped := _dropped(tx, action, node, left):
         store.close(tx, action, now, dropped)
         if store.newest(tx, node.id) is None:
-            _heard(tx, node)  # nobody asks its driver, so nobody knows
+            _heard(tx, node)  # no wish asks its driver any more, so it does not wait for it
     elif isolation.delays_power(tx, node, action.desired):
         store.again(
             tx, action, now + PORT_PAUSE, "waits until the switch port is in its VLAN", action.stage
@@ -138,8 +139,8 @@ def _claim(
 
 
 def boot_uri(tx: Tx, task: PowerTask, nonce: str, site: Site, now: float) -> str:
-    """Return the URI from which the task's machine is to boot, with `nonce` (random, from the
-    caller) in it; '' where its boot needs none.
+    """Return the URI from which the task's machine has to boot; it contains `nonce`, which the
+    caller chose at random. Return '' where the boot needs no nonce.
 
     Raises `Refused` when COD does not know in which subnet the node boots.
     """
@@ -160,7 +161,7 @@ def boot_uri(tx: Tx, task: PowerTask, nonce: str, site: Site, now: float) -> str
 
 
 def _dropped(tx: Tx, action: PowerAction, node: Node, left: Mapping[str, int]) -> str:
-    """Return why the wish is not to be carried out at all; '' where it is."""
+    """Return why the wish is dropped; '' where it is to be carried out."""
     if node.generation != action.generation:
         if node.reason.startswith(TROUBLE) and node.reason.endswith(AGAIN):
             nodes.change(tx, node, reason="")
@@ -175,12 +176,12 @@ def _dropped(tx: Tx, action: PowerAction, node: Node, left: Mapping[str, int]) -
 
 
 def succeeded(tx: Tx, task: PowerTask, power: str, now: float, patience: float = 1.0) -> None:
-    """The driver did it, and saw `power` ('on', 'off', or 'unknown' from a driver that cannot tell)
-    afterwards."""
+    """Record that the driver has carried the wish out, and saw `power` afterwards: 'on', 'off', or
+    'unknown' from a driver that cannot tell."""
     node = nodes.get(tx, task.action.node_id, lock=True)
     if node is not None and store.close(tx, task.action, now):
         _goes_on(tx, node, now, patience)
-        # what ran before the node was cut off from its power runs no longer
+        # a system that ran before the node lost its power runs no longer
         ended = power != "unknown" and task.action.desired in ("cycle", "off", "soft")
         seen_at = now if power != "unknown" else node.power_seen_at
         nodes.change(
@@ -204,14 +205,15 @@ def failed(
     silent: bool = False,
     patience: float = 1.0,
 ) -> float | None:
-    """Return the attempt failed with `error`: when it is tried again, or None when it is given up.
+    """Record that an attempt to carry out the wish failed with `error`. Return when it is tried
+    again, or None if the wish is given up: the error is lasting, or the budget is spent.
 
     lasting  trying again is useless
-    ignored  the command was accepted and did not show: the next one is stronger
-    silent   nothing answered. A node that COD moves, or that is asleep, waits for it, for as long
-             as that lasts
-    It is given up when the error is lasting, or the budget is spent. The node's `reason` shows each
-    error, unless another trouble is shown there, until the wish is carried out.
+    ignored  the command was accepted but had no effect: the next command is stronger
+    silent   the driver got no answer. The wish of a node that COD moves, or that is asleep, is
+             tried until the driver answers
+    The node's `reason` shows each error until the wish is carried out, unless it shows another
+    trouble.
     """
     action = task.action
     node = nodes.get(tx, action.node_id, lock=True)
@@ -229,7 +231,7 @@ def failed(
         current = _goes_on(tx, current, now, patience)
     retry = None if lasting else policy.retry_after(action.attempts, elapsed)
     if retry is not None:
-        # False where another edge has claimed the wish: this one's error is old
+        # False where another edge has claimed the wish: then this error is out of date
         again = store.again(tx, action, now + retry, error, action.stage + int(ignored))
         if again and current is not None:
             _show(tx, current, trouble + AGAIN)
@@ -247,14 +249,14 @@ def _show(tx: Tx, node: Node, trouble: str) -> Node:
 
 
 def _may_wait(node: Node, action: PowerAction) -> bool:
-    """Return whether the wish is kept however long nothing answers: a command for a node in use is
-    not, since nobody would expect it hours later."""
+    """Return whether the wish is kept for as long as the driver gets no answer. A wish of a node in
+    use is not kept, because nobody would expect its effect hours later."""
     at_work = NODE_RULES[NodeState(node.state)].kind == "motion"
     return node.generation == action.generation and (at_work or node.state == NodeState.OFF)
 
 
 def _goes_on(tx: Tx, node: Node, now: float, patience: float) -> Node:
-    """Take in that the node's driver answers: what waited for that has a whole deadline from
+    """Record that the node's driver answers: a node that waited for it has a whole deadline from
     now."""
     whole = NODE_RULES[NodeState(node.state)].deadline
     if node.waits_for == POWER_CONTROL and whole is not None:
@@ -273,7 +275,7 @@ def _heard(tx: Tx, node: Node) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A node whose power driver may be asked something."""
+    """A node, and by which driver, address and account to ask about its power."""
 
     node_id: int
     node: str
@@ -283,8 +285,8 @@ class Meter:
 
 
 def of_booted(tx: Tx, mac: str) -> Meter | None:
-    """Return whom to ask for the power of the node with that MAC, whose agent has come from a new
-    boot; None: COD does not know the machine well enough, or it has no power driver."""
+    """Return by what to ask for the power of the node with that MAC, whose agent connects after a
+    new boot; None if the node is not approved, is retired, or has no power driver."""
     node = nodes.by_mac(tx, mac)
     if (
         node is None
@@ -310,20 +312,22 @@ def _meter(node: Node) -> Meter:
 
 
 def measured(tx: Tx, meter: Meter, watts: float | None) -> None:
-    """Record what the node draws, in watts; None when that cannot be told (any more)."""
+    """Record the power that the node draws, in watts; None when it cannot be measured (any
+    more)."""
     store.set_watts(tx, meter.node_id, meter.driver, watts)
 
 
 def seen(tx: Tx, meter: Meter, power: str, now: float) -> None:
-    """Record what the node's driver says of its power, 'on' or 'off', unless COD is switching it.
+    """Record that the node's driver reads its power as 'on' or 'off', unless COD is switching it.
 
-    An active node that is off twice in a row is told to its group and to the administrators, once;
-    its `reason` says so until it is on again, which is told, too. Once may be a reset by its owner.
+    If an active node is off twice in a row, its group and the administrators are told once, and its
+    `reason` says so until the node is on again, of which they are told, too. A node that is off
+    once may have been reset by its owner.
     """
     node = nodes.get(tx, meter.node_id, lock=True)
     if node is None or _meter(node) != meter or store.newest(tx, node.id) is not None:
         return
-    if node.power_seen_at == now:  # this is run once more, after a commit that nobody knew of
+    if node.power_seen_at == now:  # an earlier run of this flow has been committed
         return
     reason, wanted_off = node.reason, node.power_wanted in ("off", "soft")
     if power == "on" and reason == FOUND_OFF:
