@@ -1,5 +1,5 @@
-"""The site's database, of one host or several. Of several, a thread finds the writer and renews its
-lease, as `policy.database_writer` says."""
+"""The site's database, on one host or several. If there are several hosts, a thread finds the
+writer among them and renews its lease, by the rules of `policy.database_writer`."""
 
 from __future__ import annotations
 
@@ -36,35 +36,37 @@ T = TypeVar("T")
 
 
 def connect(url: str) -> Engine:
-    """Return an engine for a server or a command: of several hosts, its connections lead to the
-    writer, whichever that is at the time, and nothing is committed elsewhere."""
+    """Return an engine for a server or a command. If the database has several hosts, the engine
+    connects to the present writer, and commits nothing on another host."""
     urls = database_urls(url)
     return database.connect(url, writer=DatabaseWriter(urls) if len(urls) > 1 else None)
 
 
 def boottime() -> float:
-    """Return seconds of a clock that nobody sets, and that goes on while the host is suspended."""
+    """Return the seconds since the host's boot, by a clock that cannot be set and that runs while
+    the host is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class DatabaseWriter:
-    """Knows the writer among the hosts, by a thread that the first question starts.
+    """The writer among the hosts, which a thread of its own looks for. The first call of `look` or
+    `where` starts this thread.
 
-    Threads ask; `step` is the thread's alone.
+    Any thread may call the other methods; `step` runs in the writer's own thread alone.
     """
 
     def __init__(self, urls: Mapping[str, str], clock: Callable[[], float] = boottime) -> None:
         """`urls`: of the hosts, by HOST:PORT, in the order in which the site prefers them."""
-        # All processes of all servers write the one row of the lease. One that is cut off between a
-        # statement and its COMMIT would keep the row from the others until the host ends its
-        # transaction, and those behind it that were cut off as well, each as long again.
+        # Autocommit, because all processes of all servers write the one row of the lease. A process
+        # that is cut off between a statement and its COMMIT would lock the row for the others until
+        # the host ends its transaction, and so would each cut-off process that waits behind it.
         self._hosts = {
             host: database.connect(url, size=1, patience=PATIENCE, autocommit=True)
             for host, url in urls.items()
         }
         self._clock = clock
         self._view, self._reason = WriterView(), "no host of the database has answered yet"
-        # a question to each host and a renewal: it never waits for hosts that hang
+        # a thread for each host's question and one for a renewal, which never waits for the others
         self._threads = ThreadPoolExecutor(len(self._hosts) + 1, "db-ask")
         self._asked: dict[str, Future[HostAnswer | None]] = {}
         self._hanging: set[str] = set()  # hosts that took their whole time for their last answer
@@ -93,7 +95,7 @@ class DatabaseWriter:
             )
 
     def look(self) -> None:
-        """Look at once whether the writer still is the writer."""
+        """Have the thread check at once which host is the writer."""
         with self._changed:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="db-writer", daemon=True)
@@ -101,7 +103,7 @@ class DatabaseWriter:
         self._wake.set()
 
     def when_lost(self, cut: Callable[[], None]) -> None:
-        """Call `cut` from now on when the writer is lost from sight."""
+        """Set the function that is called when the writer does not answer any more."""
         self._cut = cut
 
     def close(self) -> None:
@@ -115,7 +117,8 @@ class DatabaseWriter:
             engine.dispose()
 
     def step(self) -> None:
-        """Renew the lease; where that fails, ask all hosts and do what follows from that."""
+        """Renew the lease. If that fails, ask all hosts and take the policy's next step: wait, use
+        a host without a lease, renew the lease, or take it over."""
         view = self._view
         if view.epoch and self._renew(Renew(view.host, view.epoch)):
             return
@@ -145,9 +148,9 @@ class DatabaseWriter:
             self._changed.notify_all()
 
     def _answers(self, hosts: Collection[str]) -> list[HostAnswer]:
-        """Ask hosts at once, and see each answer as it comes: how long nobody has renewed the lease
-        counts from then. Return the answers in the hosts' order. A host that hangs is asked again
-        and again, and waited for once."""
+        """Ask all `hosts` at the same time; return the answers in the hosts' order. Each answer is
+        taken into the view when it comes, because the time without a renewal counts from then. A
+        host that hangs is waited for only once, but asked again and again."""
         for host in hosts:
             if host not in self._asked or self._asked[host].done():
                 self._asked[host] = self._threads.submit(self._ask, host)
@@ -177,11 +180,11 @@ class DatabaseWriter:
         renewal = self._threads.submit(self._at, step.host, beat)
         if not wait([renewal], RENEWAL_LATE).done:
             self._answers([host for host in self._hosts if host != step.host])
-        # A host that missed the newer epoch which another has told of meanwhile may commit even so.
+        # A host may commit a renewal though another host has told of a newer epoch meanwhile.
         if renewal.result() and step.epoch >= self._view.newest.epoch:
-            # `begun` is before the host has committed, and all processes see each beat later than
-            # that: however late this is known, half a lease from then ends before others' whole.
-            # A renewal that comes to a host after nobody waits for it makes others wait longer.
+            # `begun` is before the host's commit, and all other processes see this renewal after
+            # it. So half a lease from `begun` ends before a whole lease that others count, however
+            # late the result comes. A renewal that arrives late only makes others wait longer.
             self._see(policy.renewed(self._view, step.host, step.epoch, begun))
             return True
         return False
@@ -209,6 +212,6 @@ class DatabaseWriter:
             self._wake.clear()
             try:
                 self.step()
-            except Exception:  # without this thread the server would never find a writer again
+            except Exception:  # the thread must go on: without it no writer is ever found again
                 log.exception("the database's writer could not be looked for")
             self._wake.wait(policy.RENEWAL_PERIOD if self._may_write() else LOOK_PERIOD)

@@ -20,12 +20,13 @@ def choose(
     *,
     isolated: bool,
 ) -> Subnet:
-    """Return the subnet for a request for a new vcluster. Subnets that have addresses for its nodes
-    are ranked: first one with as many matching nodes (held ones count), then one with as many free
-    addresses, then the one with the most matching nodes, then the one with the most nodes.
+    """Return the best subnet for a request for a new vcluster, among subnets that have addresses
+    for its nodes. Criteria, in this order: enough matching nodes, free or held; enough free
+    addresses; the most matching nodes; the most nodes.
 
-    An isolated vcluster brings its addresses, and only nodes with usable switch ports match it.
-    Where no subnet has addresses for its nodes, they do not count. The template 0 wants nothing."""
+    An isolated vcluster has its own addresses, and only nodes with usable switch ports match it. If
+    no subnet has enough addresses, the best of all subnets is returned. The template 0 has no
+    requirements."""
     if len(site.subnets) == 1:
         return site.subnets[0]
     documents = {0: whatif.ANYTHING} | templates.for_matching(

@@ -20,11 +20,11 @@ AGAIN = 3600.0  # seconds in which the same doubt about a port is recorded once
 
 
 def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]:
-    """Ask for the port of the node's boot NIC in `vlan`; None: in its switch's provisioning VLAN.
-    Returns the effect that makes the switches' edge look at once.
+    """Request that the port of the node's boot NIC is put into `vlan`; None: into its switch's
+    provisioning VLAN. Return the effect that wakes the switches' edge.
 
-    Nothing changes, and no effect is returned, if the port is wanted there already, unless COD has
-    given the change up. A port that COD has never changed counts as in the provisioning VLAN.
+    Nothing changes, and no effect is returned, if the same VLAN is requested already, unless COD
+    has given that change up. A port that COD has never changed counts as in the provisioning VLAN.
     Raises `Refused` if the port is not known and `vlan` is not None.
     """
     port = store.of_mac(tx, node.boot_mac, lock=True)
@@ -44,13 +44,13 @@ def want(tx: Tx, node: Node, vlan: int | None, now: float) -> tuple[Effect, ...]
 
 
 def leave(tx: Tx, node: Node, now: float) -> bool:
-    """Ask for the node's port in the provisioning network. Return False if the port is not known,
-    or is wanted there already."""
+    """Request that the node's port is put into the provisioning VLAN. Return False if the port is
+    not known, or the same is requested already."""
     return bool(want(tx, node, None, now))
 
 
 def leave_all(tx: Tx, nodes: Sequence[Node], now: float) -> None:
-    """Ask for the nodes' ports, as far as they are known, in the provisioning network."""
+    """Request that the nodes' known ports are put into the provisioning VLAN."""
     known = store.known(tx, [node.boot_mac for node in nodes])
     for node in nodes:
         if node.boot_mac in known:
@@ -85,12 +85,12 @@ def sighted(
 def connect(
     tx: Tx, node: Node, mac: str, switch: str, port: str, *, source: str, now: float
 ) -> SwitchPort | None:
-    """Note that the node's NIC is on that port; returns the port, or None where LLDP says so and is
-    not believed.
+    """Record that the node's NIC is connected to that port; return the port, or None if the source
+    is LLDP and is not believed.
 
-    A manual entry stays, whatever LLDP says of its NIC or its port. A NIC that has moved takes its
-    wish along, and the port that it left goes back to provisioning. A report can lie: LLDP alone
-    takes no port that another NIC is on. That is recorded as a conflict.
+    LLDP never changes a manual entry of the NIC or of the port. The requested VLAN of a NIC that
+    has moved applies to its new port, and its old port goes back to the provisioning VLAN. A report
+    can lie, so LLDP alone cannot take a port from another NIC: that is recorded as a conflict.
     """
     existing = store.at(tx, switch, port, lock=True)
     own = store.of_mac(tx, mac, lock=True)
@@ -119,8 +119,8 @@ def connect(
 
 
 def vacate(tx: Tx, port: SwitchPort, now: float) -> SwitchPort:
-    """Remove the NIC from its port, and ask for the port in the provisioning VLAN. Return the
-    changed port."""
+    """Remove the NIC from its port, and request that the port is put into the provisioning VLAN.
+    Return the changed port."""
     left = store.change(tx, port, node_id=None, mac=None)
     return (
         left if left.wanted_vlan is None and not left.given_up else store.wish(tx, left, None, now)

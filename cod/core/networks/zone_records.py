@@ -24,8 +24,9 @@ def addresses(name: str, site: Site) -> Iterator[DnsRecord]:
 
 
 def of_host(name: str, host: Host, keys: Mapping[int, Sequence[HostKey]]) -> Iterator[DnsRecord]:
-    """Yield a node's records. `keys`: host keys by node. Secondaries learn of another value by the
-    zone's serial: what writes it calls `store.dns_zones.touch`, as `store.nodes.bindings` does."""
+    """Yield a node's records. `keys`: host keys by node id. Code that changes one of these values
+    has to call `store.dns_zones.touch`, as `store.nodes.bindings` does: secondaries learn of
+    changes by the zone's serial."""
     yield DnsRecord(name, "A", host.address)
     for key in keys.get(host.node_id, ()):
         if (data := sshfp(key)) is not None:

@@ -17,8 +17,8 @@ from cod.store.nodes import holding
 def release(
     tx: Tx, held: Iterable[Node], *, cause: str, now: float, actor: str, policy: Policy
 ) -> tuple[Effect, ...]:
-    """Take nodes from their vcluster and back to the trampoline, by their power; returns who should
-    look at once.
+    """Take nodes from their vcluster and send them back to the trampoline by a power cycle; return
+    the services to wake.
 
     A disk that may be kept for the group keeps its software (`lifecycle.may_keep_disk`). A node
     that is in the trampoline already, or on its way there, only loses its holder: it is settled

@@ -1,5 +1,5 @@
-"""Failures of nodes on their way to a holder: what is known of former ones, and what is noted of a
-new one. The rules are `policy.nodes.blame`'s."""
+"""Failures of nodes that are being prepared for a holder: new ones are recorded, and judged by
+former ones. `policy.nodes.blame` has the rules."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _former(tx: Tx, node: Node) -> blame.FormerFailures:
 
 
 def _by_cod(tx: Tx, node: Node) -> bool:
-    """Return whether COD itself serves all that is fetched for the node's holder: what a template
-    fetches from elsewhere is no part of the way."""
+    """Return whether COD itself serves all files that the node fetches for its holder. If a
+    template fetches files from elsewhere, a failed transfer is not COD's fault."""
     wanted = holding.assignment(tx, node)
     if wanted is None:
         return False
@@ -44,8 +44,8 @@ def _by_cod(tx: Tx, node: Node) -> bool:
 
 
 def note(tx: Tx, node: Node, step: Step, now: float) -> None:
-    """Note a failure that its template or its group may be at fault for; to be called while the
-    node has its holder."""
+    """Record a failure that may be the fault of the node's template or group. Call this while the
+    node still has its holder."""
     vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
     if step.fault not in (Fault.ORDER, Fault.UNKNOWN) or vcluster is None:
         return

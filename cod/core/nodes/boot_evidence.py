@@ -1,13 +1,13 @@
-"""COD's own evidence of a node's boot, against the word of an agent that claims to have booted it.
+"""COD's own evidence of a node's boot, which an agent's claim to have booted it is checked against.
 
-A boot's secret goes to whichever machine has the node's MAC and address, and both can be forged on
-the nodes' network. So an agent that comes with one is refused while the agent of the node's
+COD gives a boot's secret to any machine that has the node's MAC and address, and both can be forged
+on the nodes' network. So an agent with a new boot's secret is refused while the agent of the node's
 earlier boot is heard, and while the node's power driver, asked at that moment, says that the node
-is off. A boot that nobody ordered is believed if the driver says that the node is on. Otherwise COD
-cycles the node's power, or an administrator decides where it cannot.
+is off. A boot that COD did not order is believed if the driver says that the node is on. Otherwise
+COD cycles the node's power or, where it cannot, an administrator decides.
 
-After an outage of the whole site every machine boots by nobody's order, and BMCs start late:
-nothing of this is a conflict then.
+After an outage of the whole site all machines boot without COD's order, and BMCs start late: then
+none of this is a conflict.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ OUTAGE = 1800.0  # seconds after the loss of a site's agents in which machines b
 
 
 def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, now: float) -> str:
-    """Return why an agent with a new boot's secret is not believed to be `node`, a sentence; '' if
-    it is. Administrators are told, and the refusal is in the audit log.
+    """Return a sentence why an agent with a new boot's secret is not believed to run on `node`; ''
+    if it is. A refusal is recorded as a conflict. If the driver says that the node is off,
+    administrators are told, and the refusal is in the audit log.
 
     power  'on', 'off' or 'unknown', as the node's driver says now
     heard  the agent of the node's earlier boot is connected
@@ -38,14 +39,14 @@ def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, now: float) ->
     if power == "off":
         why = f"the power driver of {node.name} says that the node is off"
         if is_outage(tx, now):
-            return why  # its BMC is late: the agent tries again
+            return why  # the BMC may have started late: the agent tries again
     elif heard:
         why = f"the agent of the earlier boot of {node.name} is still connected"
     else:
         return ""
     refusal = f"an agent with the MAC of {node.name} was refused: {why}"
     known = conflicts.add_of(tx, node, "identity", refusal, now, within=AGAIN)
-    # One that was reset a moment ago is refused for a few seconds, too: no cause to call anybody.
+    # A node that was reset a moment ago is refused for a few seconds, too: that is no alarm.
     if known and power == "off":
         notices.add(tx, **notice_texts.not_believed(node.name, why), group_id=None, now=now)
         audit.add(
@@ -60,14 +61,15 @@ def contradiction(tx: Tx, node: Node, power: str, *, heard: bool, now: float) ->
 
 
 def is_outage(tx: Tx, now: float) -> bool:
-    """Return whether half of the agents, and two at least, were lost a short while ago."""
+    """Return whether at least half of the agents, and two at least, were lost in the last `OUTAGE`
+    seconds."""
     lost = nodes.count_lost(tx, now - OUTAGE)
     return lost >= 2 and 2 * lost >= sessions.count(tx)
 
 
 def unproven(tx: Tx, node: Node, site: Site, now: float) -> Step | None:
-    """Return the step of a node in the trampoline whose boot COD did not order and no driver has
-    confirmed; None: the node goes on like any other."""
+    """Return the step for a node in the trampoline whose boot COD did not order and no power driver
+    has confirmed; None for all other nodes."""
     if not node.boot_unordered or node.state != NodeState.TRAMPOLINE or site.policy.auto_approve:
         return None
     if is_outage(tx, now):

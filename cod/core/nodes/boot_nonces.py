@@ -1,13 +1,13 @@
-"""Nonces: what COD hands to the boots that it orders by the nodes' BMCs, beside DHCP's wire.
+"""Nonces of the boots that COD orders by nodes' BMCs, which do not travel over DHCP's network.
 
 COD tells the BMC to boot once by UEFI's HTTP boot from a URI of COD's own boot server, with a new
 nonce in its path. The firmware fetches the loader from there, which shows that this boot is the
-ordered one. The loader (iPXE) forgets the URI that it came from, so the nonce is bound to the
-address that brought it. From that address alone the node is given a boot's secret, until its agent
-connects or `Policy.secret_time` has passed.
+ordered one. The loader (iPXE) does not know the URI that it was loaded from, so COD binds the nonce
+to the address that fetched this URI. Only a client at this address gets the boot's secret, until
+the node's agent connects or `Policy.secret_time` has passed.
 
-A nonce is a row of `boot_secrets` of the kind 'nonce', without keys: `flows.agents.sessions.lookup`
-takes none for a secret. A digest alone is kept.
+A nonce is a row of `boot_secrets` of the kind 'nonce', without keys, which
+`flows.agents.sessions.lookup` does not accept as a secret. Only the nonce's digest is stored.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from cod.model import BootSecret, Node, Refused
 from cod.store.engine import Tx
 from cod.store.nodes import secrets
 
-WAITS = 3600.0  # seconds in which an ordered boot brings its nonce: servers test their memory
+WAITS = 3600.0  # seconds in which a boot has to bring its nonce: memory tests of servers are long
 
 
 def order(tx: Tx, node: Node, nonce: str, now: float) -> None:
-    """Keep a nonce for the node's next boot. Earlier nonces of the node end."""
+    """Store a nonce for the node's next boot. Earlier nonces of the node become invalid."""
     end(tx, node)
     row = BootSecret(_digest(nonce), node.boot_mac, "nonce", "", b"", b"", b"", now + WAITS)
     secrets.add(tx, row)
 
 
 def bring(tx: Tx, node: Node, nonce: str, address: str, lasts: float, now: float) -> None:
-    """Bind the nonce that the node's firmware has brought to its address, for `lasts` seconds.
+    """Bind the nonce that the node's firmware has brought to the firmware's address, for `lasts`
+    seconds.
 
     Repeats change nothing: firmware asks for a file's size first. Raises `Refused` when the nonce
     is not the node's, has expired, or was brought from another address.
@@ -50,7 +51,7 @@ def was_brought(tx: Tx, node: Node, address: str, now: float) -> bool:
 
 
 def end(tx: Tx, node: Node) -> None:
-    """Use up the node's nonces."""
+    """Delete the node's nonces."""
     for each in _of(tx, node):
         secrets.spend(tx, each.id)
 

@@ -1,4 +1,4 @@
-"""Burn-ins that the site's rules ask for, and the end of those that ran."""
+"""Burn-ins that the site's rules request, and the ends of burn-ins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cod.states import NodeEvent, Step
 from cod.store.engine import Tx
 from cod.store.nodes import burnins
 
-# why the site asks
+# causes of burn-ins by the site's rules
 NEW, RESTORED, FAILURES, AGAIN = "new machine", "restored", "failures", "periodic"
 
 
@@ -31,11 +31,11 @@ def ask(
     seconds: int | None = None,
     erase: bool = False,
 ) -> None:
-    """Note that the node is to be burnt in, unless that is wanted already. What is left out is as
-    the site file says. Raises `Refused` for tests that do not exist."""
+    """Request a burn-in of the node, unless one is requested already. `tests` and `seconds` of None
+    are those of the site file. Raises `Refused` for tests that do not exist."""
     if burnins.open_of(tx, node.id) is None:
         chosen = burnin.tests(site.burnin.tests if tests is None else tests)
-        # A transaction that runs twice draws twice: the agents learn only what was committed.
+        # A transaction that runs twice makes two secrets: agents learn only the committed one.
         burnins.add(
             tx,
             node_id=node.id,
@@ -50,28 +50,28 @@ def ask(
 
 
 def ask_of_new(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
-    """Note that a machine that was just approved is to be burnt in, where the site wants that."""
+    """Request a burn-in of a machine that was just approved, if the site's rules say so."""
     if site.burnin.at_registration:
         ask(tx, node, site, now, cause=NEW, actor=actor, erase=site.burnin.erase_new)
 
 
 def ask_after_failures(tx: Tx, node: Node, site: Site, now: float) -> None:
-    """Note that a free node in the trampoline is to be burnt in, if it has failed too often on its
-    way there."""
+    """Request a burn-in of a free node in the trampoline, if it has failed as often as the site's
+    rules allow."""
     most = site.burnin.after_failures
     if most and node.attempts >= most and node.vcluster_id is None:
         ask(tx, node, site, now, cause=FAILURES, actor="deadline")
 
 
 def ask_on_return(tx: Tx, node: Node, site: Site, now: float, actor: str) -> None:
-    """Note that a node that returns to service is to be burnt in, where the site wants that."""
+    """Request a burn-in of a node that returns to service, if the site's rules say so."""
     if site.burnin.after_trouble:
         ask(tx, node, site, now, cause=RESTORED, actor=actor, erase=site.burnin.erase_new)
 
 
 def finish(tx: Tx, node: Node, results: Sequence[TestResult], site: Site, now: float) -> Node:
-    """Keep the results of the node's burn-in, and return the node as it is now: it goes on, or is
-    quarantined."""
+    """Store the results of the node's burn-in, and return the node as it is now: it has passed and
+    goes back to the trampoline, or is out of service."""
     row = burnins.open_of(tx, node.id)
     wanted = row.tests.split(",") if row else ()
     if row is not None:
@@ -80,7 +80,7 @@ def finish(tx: Tx, node: Node, results: Sequence[TestResult], site: Site, now: f
     if found:
         reason = burnin.sentence(found)
         step = Step(NodeEvent.QUARANTINED, reason, {"reason": reason})
-    else:  # what was clean was left as zeros
+    else:  # the test left clean disks as zeros
         step = Step(
             NodeEvent.BURNED_IN,
             "it passed its burn-in",

@@ -1,4 +1,5 @@
-"""Machines that DHCP has never heard of become nodes, as many and as fast as the site allows."""
+"""Enrolment: machines that DHCP has never heard of become nodes, as many and as fast as the site
+allows."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MOST_NICS = 16  # of a machine that has not reported
 
 
 def adopt(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
-    """Add unknown MACs to the machines that are expected by the UUID which they send."""
+    """Add unknown MACs to expected nodes that have the UUID which these MACs send."""
     unknown = {
         query.mac: query.uuid
         for query, net in asked
@@ -47,8 +48,9 @@ def adopt(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
 
 
 def ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
-    """Add machines never seen before, by a statement for all of them. What is not plain is left to
-    `make_room_for` and `enrol`: a limit or a full pool, and a UUID that another machine has."""
+    """Add machines that were never seen before, with one statement for all of them. Other cases are
+    left to `make_room_for` and `enrol`: limits that are reached, a full pool, and a UUID that
+    another machine has."""
     first: dict[str, tuple[DhcpQuery, Net]] = {}
     for query, net in asked:
         if net and not net.isolated and query.mac not in batch.clients:
@@ -79,7 +81,7 @@ def ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
 
 
 def _admits(batch: Batch, query: DhcpQuery, subnet: str) -> bool:
-    """Return whether the newcomer is within its limits. A message counts once for them."""
+    """Return whether a new machine is within the rate limits. Each message counts once."""
     known = batch.admitted.pop(query.mac, None)
     if known is not None:
         return known
@@ -87,9 +89,9 @@ def _admits(batch: Batch, query: DhcpQuery, subnet: str) -> bool:
 
 
 def make_room_for(batch: Batch, query: DhcpQuery, net: Net) -> bool:
-    """Return whether an unknown machine may be added. At the limit a machine that has never
-    reported is forgotten in its favour. If there is none, the unknown machine gets no row, and
-    administrators are told."""
+    """Return whether an unknown machine may be added. If the site has reached its limit of new
+    machines, forget one that has never reported. If there is none, return False and tell the
+    administrators."""
     policy, name = batch.site.policy, net.subnet.name
     if not _admits(batch, query, name):
         dhcp_conflicts.record_limited(
@@ -126,8 +128,8 @@ def enrol(batch: Batch, query: DhcpQuery, net: Net) -> DhcpClient:
     """Add a machine as a new node; if its UUID is of a node that has not reported yet, add its MAC
     to that node instead.
 
-    A node that has reported has all its NICs on record. A new MAC with its UUID is then another
-    machine to which the maker gave the same UUID: a node without UUID is added for it.
+    All NICs of a node that has reported are on record. A new MAC with its UUID belongs to another
+    machine, to which the maker gave the same UUID: a node without UUID is added for this machine.
     """
     uuid = query.uuid if identity.is_unique(query.uuid) else None
     known = nodes.by_uuid(batch.tx, uuid) if uuid else None

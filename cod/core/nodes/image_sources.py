@@ -1,4 +1,4 @@
-"""The part of orders to prime by which nodes pass images on to each other (docs/images)."""
+"""The part of prime orders by which nodes pass images on to each other (docs/images)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cod.store.nodes import sessions
 def appoint(
     tx: Tx, orders: Sequence[tuple[int, int, Order]], site: Site, keys: ChunkKeys, now: float
 ) -> list[tuple[int, int, Order]]:
-    """Return the orders, (node id, epoch, order), with the nodes that each is to ask for its images
-    and the means to pass them on."""
+    """Return the orders, given as (node id, epoch, order). Prime orders get the nodes from which to
+    fetch images, and the key and port with which to pass images on."""
     primed = [node_id for node_id, _, order in orders if order.action == "prime"]
     receivers = sessions.image_receivers(tx, primed)
     above = image_chains.chains(receivers)

@@ -1,9 +1,9 @@
 """The effect of marks of kept disks on a node that has reported.
 
-An order spares the disks that are marked when it is given, and marks may go while it is carried
-out. Until its end, the node's stored report shows all disks as kept that the order may spare
-(`policy.hardware.keep_marks.stored`). At its end the report is marked by the rules of then, and
-a disk that is no longer kept has to be erased before anybody gets the node.
+An order spares the disks that are marked when it is given, but marks may be removed while it is
+carried out. Until its end, the node's stored report shows all disks as kept that the order may
+spare (`policy.hardware.keep_marks.stored`). At its end the report is marked by the rules of that
+time, and a disk that is no longer kept has to be erased before anybody gets the node.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from cod.store.scheduler import reservations
 
 
 def remark(tx: Tx, node: Node, site: Site, now: float) -> Node:
-    """Mark the kept disks in the node's stored report by today's rules; returns the node as it is
-    now, of another type where its marks changed."""
+    """Mark the kept disks in the node's stored report by the present rules; return the node as it
+    is now. If the marks have changed, the node may have another type."""
     if not node.attributes:
         return node
     report = keep_marks.stored(node.attributes, node, site.keep)

@@ -1,4 +1,4 @@
-"""Nodes that get keytabs, and those of them that wait for theirs."""
+"""Nodes that are primed with a keytab, and those whose keytab is not made yet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def wanted(tx: Tx, site: Site) -> list[tuple[PrimingNode, Keytab | None]]:
     documents = templates.documents(tx, {one.template_id for one in priming})
     asking = set()
     for template_id, document in documents.items():
-        with suppress(Refused):  # its order cannot be given, which says why
+        with suppress(Refused):  # the order with such a template fails, and tells the reason
             if kerberos.has_keytab(site.kerberos, template.parse(document)):
                 asking.add(template_id)
     found = [one for one in priming if one.template_id in asking]

@@ -1,5 +1,5 @@
-"""The places of a node besides the one that is remembered: those where its MAC was heard, and those
-of them that an administrator has approved."""
+"""Further places of a node, besides the one in its row: places where its MAC was heard, some of
+which an administrator has approved."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes
 
 AGAIN = 60.0  # seconds between two notes that the same place was heard
-MOST = 4  # places of a node that were heard and are not approved
-KEPT = 86400.0  # seconds after which such a place gives way to another
+MOST = 4  # places of a node that are not approved
+KEPT = 86400.0  # seconds after which such a place may be replaced by another
 
 
 def may_ask(tx: Tx, node_id: int, query: DhcpQuery, subnet: str) -> bool:
@@ -27,8 +27,8 @@ def ports(tx: Tx, node_id: int) -> list[str]:
 
 
 def of_report(tx: Tx, node: Node, port: str | None) -> NodePlace | None:
-    """Return the approved place that a node reports from. The port tells it where it is known of
-    both; option 82 does otherwise, and the port is noted."""
+    """Return the approved place that a node reports from. Places are compared by their switch
+    ports, if both are known; otherwise by subnet and option 82, and the port is stored."""
     here = (node.subnet, node.circuit, node.remote)
     for each in nodes.places(tx, node.id):
         if not each.approved:
@@ -53,8 +53,8 @@ def heard(
     remote: str | None,
     port: str | None = None,
 ) -> None:
-    """Note that the node's MAC was heard there. Forged messages cannot fill the table: a place that
-    is not approved gives way to another after a day."""
+    """Record that the node's MAC was heard at a place. Forged messages cannot fill the table: a
+    node has at most `MOST` places that are not approved, which may be replaced after a day."""
     here = (subnet, circuit, remote, port)
     waiting = [each for each in nodes.places(tx, node_id) if not each.approved]
     for each in waiting:

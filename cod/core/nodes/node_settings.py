@@ -18,9 +18,10 @@ def columns(
     site: Site,
     block_id: Callable[[Tx, str], int] = blocks.ensure,
 ) -> dict[str, Any]:
-    """Return the columns for what is said of a node, None for what is not said: `name`, `block`
-    (made if need be, by `block_id`; '' for none), `position` and `power_account` ('' for none), all
-    `tags`, and columns as they are. Raises `Refused`."""
+    """Return the columns for changed settings of a node. `changes` has `name`, `block` (created if
+    need be, by `block_id`; '' for none), `position` and `power_account` ('' for none), all `tags`,
+    and other columns, which are returned as they are; a value of None changes nothing. Raises
+    `Refused`."""
     found = {column: value for column, value in changes.items() if value is not None}
     if "name" in found:
         names.check_label(found["name"])
@@ -44,17 +45,17 @@ def columns(
         found["tags"] = "".join(f" {tag}" for tag in names.checked_tags(found["tags"]))
         found["tags"] += " " if found["tags"] else ""
     block = found.pop("block", None)
-    if block is not None:  # the last: what is refused makes no block
+    if block is not None:  # comes last, because a refused change must not create a block
         found["block_id"] = block_id(tx, block) if block else None
     return found
 
 
 def change(tx: Tx, node: Node, changed: Mapping[str, Any]) -> Node:
-    """Return the node with `columns` set, and what is known of its power forgotten where another
-    driver switches it."""
+    """Set the columns `changed` of the node, and return the node. If its power driver changes,
+    forget its known power and watts."""
     also: dict[str, Any] = {}
     if "power_driver" in changed:
         also |= {"power": "unknown", "watts": None}
     if node.waits_for == POWER_CONTROL and any("power" in column for column in changed):
-        also |= {"waits_for": "", "waits_since": None}  # nobody has asked there yet
+        also |= {"waits_for": "", "waits_since": None}  # the new power control was not asked yet
     return nodes.change(tx, node, **changed, **also) if changed else node

@@ -1,7 +1,7 @@
-"""Parts of the site that nodes wait for: administrators are told once when a part is away, and once
-when nothing waits for it any more.
+"""Parts of the site that nodes wait for: administrators are told once when a part does not answer,
+and once when no node waits for it any more.
 
-A mark (`store.watermarks`) for each part that was told of says when that was.
+A watermark (`store.watermarks`) for each part says when administrators were told that it is away.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 
-TOLD_AFTER = 60.0  # seconds that a node waits before it is told
-AGAIN = 600.0  # seconds before nodes that began to wait since are told of, all together
+TOLD_AFTER = 60.0  # seconds that a node waits before administrators are told
+AGAIN = 600.0  # seconds until they are told of all nodes that have begun to wait since
 
 
 def look(tx: Tx, now: float) -> bool:
@@ -66,12 +66,13 @@ def begin(tx: Tx, part: str, notice: NoticeText, now: float) -> None:
 
 
 def begun(tx: Tx, part: str) -> bool:
-    """Return whether administrators were told that the part is away, and not yet of the end."""
+    """Return whether administrators were told that the part is away, and not yet that it is
+    back."""
     return watermarks.at(tx, _mark(part)) is not None
 
 
 def end(tx: Tx, part: str, notice: NoticeText, now: float) -> bool:
-    """Tell administrators, if they were told that the part is away, that it is back; return whether
+    """Tell administrators that the part is back, if they were told that it is away; return whether
     they were."""
     if not begun(tx, part):
         return False

@@ -1,7 +1,7 @@
 """Reclaims that a plan opens: one, or many in one transaction, with a statement for all of them.
 
-What a plan has counted is checked by the rows of the moment, which were read and locked for all; a
-reclaim that cannot be opened any more changes nothing of the others.
+Each reclaim of the plan is checked against the present rows, which are read and locked for all
+reclaims at once. If one reclaim cannot be opened any more, the others still are.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from cod.store.scheduler.node_picks import Member
 
 
 class _Opened(NamedTuple):
-    """A reclaim that is to be written. `others`: nodes that the VCM may give instead; None: there
-    is no VCM."""
+    """A reclaim to write. `others`: nodes that the VCM may give instead; None: there is no VCM."""
 
     opening: reclaims.Opening
     request: Request
@@ -36,7 +35,7 @@ class _Opened(NamedTuple):
 
 
 class ReclaimBatch:
-    """Reclaims of one transaction: what was read for all of them, and what is to be written."""
+    """Reclaims of one transaction: rows that were read for all of them, and reclaims to write."""
 
     def __init__(
         self, tx: Tx, taken: Sequence[Preempt], plan: PassPlan, site: Site, now: float
@@ -57,11 +56,11 @@ class ReclaimBatch:
         self._opened: list[_Opened] = []
 
     def open(self, taken: Preempt) -> int:
-        """Open a reclaim, and choose the nodes that go unless the owner or the VCM names others;
-        return how many, 0 where the request has ended or this very reclaim is there already.
+        """Open a reclaim, and choose the nodes to take unless the owner or the VCM names others;
+        return their number, 0 if the request has ended or the same reclaim exists already.
 
         Raises `Changed` if the vcluster has fewer nodes to spare, `Refused` if the requesting group
-        lacks node-hours to use them: others can be opened all the same. Nothing is written before
+        lacks node-hours to use them; other reclaims can still be opened. Nothing is written before
         `write`.
         """
         request = self._requests.get(taken.request_id)
@@ -117,8 +116,8 @@ class ReclaimBatch:
         return [one for one in self._members[key] if one.id not in self._chosen]
 
     def write(self) -> None:
-        """Write what was opened, and tell the owners and VCMs. Raises `Changed` where a node that
-        was chosen has left meanwhile: then nothing may be committed."""
+        """Write the opened reclaims, and tell the owners and VCMs. Raises `Changed` if a chosen
+        node has left its vcluster meanwhile: then nothing may be committed."""
         locked = {node.id: node for node in nodes.lock(self._tx, self._chosen)}
         recipients = []
         made = reclaims.add_all(self._tx, [one.opening for one in self._opened], self._now)

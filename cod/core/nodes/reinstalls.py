@@ -1,4 +1,4 @@
-"""Nodes that are installed anew in the hands of their holders, as many at once as was asked."""
+"""Reinstallation of nodes that keep their holder, as many at once as was requested."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MOST = 50  # nodes that begin in one transaction
 
 
 def advance(tx: Tx, *, now: float, policy: Policy) -> Result[bool]:
-    """Begin with the nodes that are due, and forget those that are done; return whether there were
-    any. Where a node of a cluster whose nodes go a few at a time is lost on its way, those that
-    have not begun stay as they are."""
+    """Begin the reinstallation of nodes that are due, and forget nodes that are done; return
+    whether there were any. If a node of a vcluster fails whose nodes are reinstalled a few at a
+    time, the nodes that have not begun are left as they are."""
     has_written = False
     effects: list[Effect] = []
     of_each: dict[int, list[reinstall.Wanted]] = defaultdict(list)
@@ -47,12 +47,12 @@ def advance(tx: Tx, *, now: float, policy: Policy) -> Result[bool]:
 def _begin(tx: Tx, node: Node, row: Reinstall, now: float, policy: Policy) -> tuple[Effect, ...]:
     locked = nodes.get(tx, node.id, lock=True)
     if locked is None or locked.generation != node.generation:
-        return ()  # looked at again in a second
+        return ()  # the next call, in a second, sees the node again
     reinstalls.change(tx, node.id, begun_at=now)
     template = templates.known(tx, row.template_id)
     step = reinstall.step(row, f"{template.name}@{template.revision}")
     holding.set_installation(tx, node.id, "pending", "", now, template_id=row.template_id)
-    if node.state == NodeState.TRAMPOLINE:  # it is there, or on its way: it is settled anew
+    if node.state == NodeState.TRAMPOLINE:  # no reboot is needed: the node is settled again
         nodes.change(tx, locked, **step.columns)
         return (Effect("wake", "orders"),)
     moved = transitions.apply(tx, locked, step, now=now, actor=row.actor, policy=policy)

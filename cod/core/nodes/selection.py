@@ -18,10 +18,10 @@ MOST = 500  # nodes that one action is for
 
 @dataclass(frozen=True, slots=True)
 class NodeSelection:
-    """The nodes that are meant.
+    """The nodes that names and a filter select.
 
     nodes    (id, name), in the order in which they were named
-    missing  (name, why) of what identifies no node, or several
+    missing  (name, why) for each name that identifies no node, or several
     """
 
     nodes: tuple[tuple[int, str], ...]
@@ -29,12 +29,12 @@ class NodeSelection:
 
 
 def filter_of(where: str, who: Who, now: float) -> Filter | None:
-    """Return the tree of a filter of nodes; None for ''. Raises `Refused`."""
+    """Return the parsed tree of a filter of nodes; None for ''. Raises `Refused`."""
     return language.where(where, node_fields(who.admin), now) if where.strip() else None
 
 
 def named(tx: Tx, names: str, who: Who) -> NodeSelection:
-    """Return the nodes that a list of names means, of those that `who` may see. Raises
+    """Return the nodes that a list of names identifies, among those that `who` may see. Raises
     `Refused`."""
     wanted = language.nodes(names)
     by_label = node_filters.by_labels(tx, wanted.labels, who.groups)
@@ -60,9 +60,9 @@ def named(tx: Tx, names: str, who: Who) -> NodeSelection:
 def selected(
     tx: Tx, names: str, where: str, who: Who, now: float, most: int = MOST
 ) -> NodeSelection:
-    """Return the nodes that are named and that the filter means; all that it means, in the natural
-    order of their names (n2 before n10), where none is named. Raises `Refused`, also where nothing
-    says which, and for more than `most`."""
+    """Return the nodes that are named and match the filter. Without names, return all nodes that
+    match the filter, in the natural order of their names (n2 before n10). Raises `Refused`, also if
+    there are neither names nor a filter, and for more than `most` nodes."""
     tree = filter_of(where, who, now)
     chosen = named(tx, names, who) if names.strip() else None
     if chosen is None and tree is None:

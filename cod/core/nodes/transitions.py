@@ -1,6 +1,7 @@
-"""A node's transitions, and the rows that go with them: `move` is the one way in which a node
-changes its state, and every flow that moves a node by a decision of `policy.nodes.lifecycle`
-carries the step out with `apply`.
+"""A node's transitions, and the rows that go with them. `apply` carries out a step that
+`policy.nodes.lifecycle` has decided, and `move` writes one transition. `asked_all`, `register` and
+`core.nodes.grants` write many transitions at once. All of them take the node's columns from
+`changes`.
 """
 
 from __future__ import annotations

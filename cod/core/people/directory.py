@@ -1,5 +1,5 @@
-"""A user's entry in the site's directory, taken over: name and address, numbers, keys, the account
-on nodes, and the roles that its groups give."""
+"""Facts that are copied from a user's entry in the site's directory: name and address, numbers,
+keys, the account on nodes, and the roles that groups of the directory give."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cod.store.people import audit, groups, invitations, people, sshkeys
 def create(
     tx: Tx, identity: Identity, *, address: str = "", actor: str = "", posix: PosixRules, now: float
 ) -> User:
-    """Return a new user for somebody of a directory. Nobody gets at an account that is there by
-    being called the same elsewhere: a new one gets a number. `actor`: who makes it; '': the user
-    comes in."""
+    """Create a user for a person of a directory, and return the user. Nobody gets access to an
+    existing account by having its name in the directory: a new user of that name gets a number
+    appended to it. `actor`: the author for the audit; '': the user signs in."""
     user = people.add(
         tx,
         _free(tx, identity.name),
@@ -44,7 +44,7 @@ def create(
 
 
 def _free(tx: Tx, wanted: str) -> str:
-    """Return a sign-in name that nobody has or had, like `wanted`."""
+    """Return a sign-in name similar to `wanted` that no user has or had."""
     stem = signin.name_like(wanted)
     stem = f"user-{stem}"[:32] if signin.is_reserved(stem) else stem
     names = (f"{stem[:28]}{number}" if number > 1 else stem for number in range(1, 1000))
@@ -56,11 +56,12 @@ def _free(tx: Tx, wanted: str) -> str:
 
 
 def follow(tx: Tx, user: User, identity: Identity, now: float, *, take: bool = False) -> list[str]:
-    """Take over what the directory tells of the user; return why POSIX numbers are not taken over:
-    somebody else has or had them here.
+    """Copy the facts of the directory to the user; return sentences why POSIX numbers are not
+    copied, because another user has or had them here.
 
-    take  take away what the directory gave and gives no more. A sign-in only gives: an empty answer
-          about one person cannot be told from a true one
+    take  take away roles and keys that the directory gave before and does not give any more. A
+          sign-in takes nothing away, because a faulty empty answer about one person cannot be told
+          from a correct one
     """
     kept = numbers.follow_directory(tx, user, identity.uid, identity.gid, now)
     columns: dict[str, Any] = {
@@ -68,7 +69,7 @@ def follow(tx: Tx, user: User, identity: Identity, now: float, *, take: bool = F
         "email": user.email,
         "absent_at": None,
     }
-    with suppress(Refused):  # an address that nobody can write to tells nothing
+    with suppress(Refused):  # an invalid address is ignored
         columns["email"] = notice_delivery.check_address(identity.email) or user.email
     if identity.directory == "ldap":
         columns |= {
@@ -85,16 +86,16 @@ def follow(tx: Tx, user: User, identity: Identity, now: float, *, take: bool = F
 
 
 def _primary_group(tx: Tx, identity: Identity) -> str:
-    """Return the name that nodes show for the user's primary group; '' where a user or a group here
-    is called so: their own groups are on nodes, too."""
+    """Return the name that nodes show for the user's primary group; '' if a user or a group here
+    has this name, because nodes show groups of these names, too."""
     name = directory.primary_group(identity.primary_group)
     taken = name and (people.by_name(tx, name) or groups.by_name(tx, name))
     return "" if taken else name
 
 
 def _follow_keys(tx: Tx, user: User, identity: Identity, now: float, take: bool) -> None:
-    """Make the keys of the directory the user's, beside those of the user's own; keys that are none
-    are left out."""
+    """Give the user the directory's keys, beside the keys that the user added; ignore invalid
+    keys. With `take`, remove keys that the directory gave before and does not give any more."""
     if identity.keys is None or not (identity.keys or take):
         return
     existing = {key.fingerprint: key for key in sshkeys.of_user(tx, user.id)}
@@ -120,7 +121,8 @@ def _follow_keys(tx: Tx, user: User, identity: Identity, now: float, take: bool)
 
 
 def loses(tx: Tx, user: User, identity: Identity) -> bool:
-    """Return whether the user would lose a role, or all keys of the directory, by what it tells."""
+    """Return whether the user would lose a role, or all keys of the directory, by its answer
+    `identity`."""
     if identity.keys == () and any(key.given for key in sshkeys.of_user(tx, user.id)):
         return True
     if identity.roles is None:
@@ -132,8 +134,9 @@ def loses(tx: Tx, user: User, identity: Identity) -> bool:
 
 
 def _follow_roles(tx: Tx, user: User, identity: Identity, now: float, take: bool) -> None:
-    """Give, and with `take` take, the roles that groups of the directory give. Invitations that the
-    user sent end with the role by which they did."""
+    """Give the user the roles that groups of the directory give, and, with `take`, take away the
+    others that the directory gave. Invitations that the user created end with the role that allowed
+    them."""
     if identity.roles is None:
         return
     held = people.given_roles(tx, user.id)
@@ -142,7 +145,7 @@ def _follow_roles(tx: Tx, user: User, identity: Identity, now: float, take: bool
     losses = directory.losses(held, changed)
     for name, role in changed.items():
         group = groups.by_name(tx, name)
-        if group is None or (name in losses and not take):  # `cod doctor` tells of the first
+        if group is None or (name in losses and not take):  # `cod doctor` finds unknown groups
             continue
         before = people.roles(tx, user.id).get(group.id)
         people.set_role(tx, group.id, user.id, role, given=True)

@@ -1,5 +1,5 @@
-"""POSIX numbers of users and groups: given once, set by administrators, or taken from the site's
-directory."""
+"""POSIX numbers of users and groups, which nobody else ever gets: set by administrators, or taken
+from the site's directory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from cod.store.engine import Tx
 from cod.store.people import people, posix_ids
 
 SHARED = "shared"
-"""The holder of a gid that several users have as their primary group, of which COD has no group."""
+"""The holder of a gid that several users may have as primary group, and that no group of COD
+has."""
 
 
 def set_uid(tx: Tx, user: User, uid: int, now: float) -> None:
-    """Give the user the number `uid`. The gid of a primary group of the user's own follows. Raises
-    `Refused` where somebody else has or had one of them."""
+    """Give the user the number `uid`. If the user has a primary group of their own, its gid becomes
+    the same number. Raises `Refused` if somebody else has or had one of the two numbers."""
     own = user.gid is None or user.gid == user.uid
     _take(tx, "uid", uid, f"user:{user.name}", "uid", now)
     if own:
@@ -22,8 +23,8 @@ def set_uid(tx: Tx, user: User, uid: int, now: float) -> None:
 
 
 def set_primary_gid(tx: Tx, user: User, gid: int, now: float) -> None:
-    """Make the group with that number the user's primary one. Raises `Refused` where the number is
-    of another user."""
+    """Make the group with the number `gid` the user's primary group. Raises `Refused` if the number
+    is or was another user's."""
     held = posix_ids.holder(tx, "gid", gid)
     if held is None or held == f"user:{user.name}":
         _take(
@@ -39,14 +40,14 @@ def set_primary_gid(tx: Tx, user: User, gid: int, now: float) -> None:
 
 
 def take_gid(tx: Tx, group: str, gid: int, now: float) -> None:
-    """Make the number the group's. Raises `Refused` where another group or user has or had it."""
+    """Give the group the number `gid`. Raises `Refused` if another group or user has or had it."""
     if posix_ids.holder(tx, "gid", gid) != SHARED:
         _take(tx, "gid", gid, f"group:{group}", "gid", now)
 
 
 def follow_directory(tx: Tx, user: User, uid: int | None, gid: int | None, now: float) -> list[str]:
-    """Take over the numbers that the site's directory has for the user; return why one is not taken
-    over."""
+    """Give the user the numbers that the site's directory has; return sentences why a number is not
+    given."""
     kept = []
     for number, have, take in ((uid, user.uid, set_uid), (gid, user.gid, set_primary_gid)):
         if number is not None and number != have:

@@ -1,4 +1,4 @@
-"""One action for many nodes, each by itself: what is refused for one leaves the others alone."""
+"""One action for many nodes: if it is refused for one node, it is still carried out for others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters
 
 Act = Callable[[Tx, str, int], Result[Node]]
-"""The action for the node of that name, the how-many-th (from 0) of those that are chosen. Raises
+"""The action on one node, given by name and by its index (from 0) among the chosen nodes. Raises
 `Refused`."""
 
 
@@ -30,11 +30,11 @@ Act = Callable[[Tx, str, int], Result[Node]]
 class ManyNodes:
     """An action for many nodes.
 
-    names, where  which are meant, in the language of `cod.filters`
-    action        for people: 'power off'
-    act           does it to one node
-    stops         it stops the work of those who hold a node
-    to            the names that `act` gives, one for each node; '': it gives none
+    names, where  select the nodes, in the language of `cod.filters`
+    action        the action's name for people: 'power off'
+    act           carries it out on one node
+    stops         the action stops the work of the vcluster that holds a node
+    to            pattern of the new names, one for each node; '': the action gives no names
     spare         `to` may have more names than there are nodes
     may_stop      the vclusters whose work may stop; None: any
     """
@@ -50,7 +50,7 @@ class ManyNodes:
 
 
 def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedNodes]:
-    """Do something to each of the nodes that are meant; the value says what became of each."""
+    """Carry out the action on each selected node; return the outcome for each."""
     chosen = selection.selected(tx, many.names, many.where, context.who, context.now)
     if many.to:
         _check_count(many.to, len(chosen.nodes), many.spare)
@@ -63,7 +63,7 @@ def carry_out(tx: Tx, context: FlowContext, *, many: ManyNodes) -> Result[ActedN
     for place, (node_id, name) in enumerate(chosen.nodes):
         held = holders.get(before[node_id].vcluster_id or 0) if many.stops else None
         try:
-            # somebody who asked first has confirmed what stopped then
+            # a user who checked the action first has agreed to stop the work of these alone
             if held is not None and many.may_stop is not None and held not in many.may_stop:
                 raise Refused("conflict", f"the work of {held} on node {name} would stop", "stops")
             with savepoint(tx):

@@ -1,5 +1,5 @@
-"""Blocks of nodes, as the site's administrator makes them, or takes them over from what the network
-says."""
+"""Blocks of nodes, which administrators create, or adopt from a proposal that follows the
+network."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cod.store import lists
 from cod.store.engine import Tx
 from cod.store.nodes import blocks, nodes, switch_ports
 
-RESERVED = ("proposal",)  # it would hide a route of the API
+RESERVED = ("proposal",)  # a block of this name would hide a route of the API
 Proposal = topology.Proposal
-MOST = 500  # new machines that are shown at once, as one action takes
+MOST = 500  # new machines that are shown at once: as many as one action is for
 WAKES = (Effect("wake", "manager"),)
-ADMINISTRATOR = Who("administrator", admin=True)  # who alone makes blocks, and sees all nodes
+ADMINISTRATOR = Who("administrator", admin=True)  # only administrators change blocks
 
 
 def every(tx: Tx) -> list[BlockView]:
@@ -57,7 +57,7 @@ def show(tx: Tx, *, name: str) -> BlockView:
 
 
 def create(tx: Tx, *, name: str) -> BlockView:
-    """Return a new block, without nodes."""
+    """Create a block without nodes, and return it."""
     names.check_label(name)
     if name in RESERVED:
         raise Refused("invalid", f"a block cannot be called {name}", "name")
@@ -78,8 +78,8 @@ def delete(tx: Tx, *, name: str) -> None:
 
 
 def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
-    """Put nodes, by names, ranges or patterns, into a block, out of whichever they are in. All of
-    them, or none."""
+    """Put nodes, given by names, ranges or patterns, into a block; each leaves its former block.
+    Either all nodes are put or none."""
     block_id = _block(tx, name, lock=True)
     found = _nodes(tx, blocks.members(tx), nodes)
     blocks.put(tx, [node.id for node in found if node.block_id != block_id], block_id)
@@ -87,8 +87,8 @@ def put(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
 
 
 def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
-    """Take nodes, by names, ranges or patterns, out of a block. All of them, or none; a pattern
-    means those that are in it."""
+    """Take nodes, given by names, ranges or patterns, out of a block. Either all nodes are taken
+    out or none. A pattern selects only nodes that are in the block."""
     block_id = _block(tx, name, lock=True)
     inside = [node for node in blocks.members(tx) if node.block_id == block_id]
     blocks.put(tx, [node.id for node in _nodes(tx, inside, nodes, f" in block {name}")], None)
@@ -96,7 +96,7 @@ def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
 
 
 def proposal(tx: Tx) -> topology.Proposal:
-    """Return the blocks that the network suggests for nodes that are in none, and why."""
+    """Return the blocks that the network suggests for nodes without a block, and why."""
     names_ = blocks.names(tx)
     return topology.propose(
         (_sighting(each, names_) for each in blocks.seen(tx)), {*names_.values(), *RESERVED}
@@ -104,8 +104,8 @@ def proposal(tx: Tx) -> topology.Proposal:
 
 
 def new_machines(tx: Tx) -> tuple[list[NewRack], int]:
-    """Return the first `MOST` nodes that wait for approval, by the block that they belong into, and
-    how many wait."""
+    """Return the first `MOST` nodes that wait for approval, by the block in which they are or that
+    the network suggests, and how many nodes wait."""
     page = Page(MOST, "name")
     listed = lists.nodes(tx, page, None, state=NodeState.REGISTERING)
     ports = {each.node: each.port for each in switch_ports.listed(tx) if each.node}
@@ -131,7 +131,8 @@ def new_machines(tx: Tx) -> tuple[list[NewRack], int]:
 
 def _suggested(tx: Tx) -> dict[str, tuple[str, str]]:
     """Return the block that the network suggests for each node that waits for approval, and why, by
-    the node's name. Of others no report is read: their switches are among their labels."""
+    the node's name. Only reports of these nodes are read: the switches of all other nodes are known
+    by their labels."""
     names_ = blocks.names(tx)
     switches = nodes.labels_of(tx, NodeLabel.SWITCH)
     sightings = (_sighting(each, names_) for each in blocks.seen(tx, NodeState.REGISTERING))
@@ -143,8 +144,8 @@ def _suggested(tx: Tx) -> dict[str, tuple[str, str]]:
 
 
 def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result[topology.Proposal]:
-    """Carry out the proposal as it is now, or the blocks of it that are named; the value is what
-    was carried out."""
+    """Carry out the present proposal, or only the blocks in it that are named in `only`; return the
+    part that was carried out."""
     whole = proposal(tx)
     missing = set(only or ()) - {each.name for each in whole.blocks}
     if missing:
@@ -158,7 +159,7 @@ def apply(tx: Tx, *, only: Sequence[str] | None = None) -> Result[topology.Propo
 
 def _sighting(seen: blocks.Seen, names_: dict[int, str]) -> topology.Sighting:
     nics = ElementTree.fromstring(seen.attributes).findall("nic") if seen.attributes else []
-    nics.sort(key=lambda each: each.get("mac") != seen.boot_mac)  # the one that it boots from first
+    nics.sort(key=lambda each: each.get("mac") != seen.boot_mac)  # the boot NIC comes first
     near = next((neighbour.attrib for nic in nics for neighbour in nic.findall("neighbour")), {})
     return topology.Sighting(
         seen.name,
@@ -189,7 +190,7 @@ def _nodes(
 
 
 def _patterns(text: str) -> list[str]:
-    """Return the patterns that `text` stands for: brackets are ranges in a pattern, too."""
+    """Return the patterns that `text` stands for; brackets in it are ranges."""
     try:
         return expanded(text, selection.MOST)
     except RangeFault as fault:
@@ -197,7 +198,8 @@ def _patterns(text: str) -> list[str]:
 
 
 def _fitting(names_: Iterable[str], pattern: str) -> list[str]:
-    """Return the names that fit the pattern; the pattern where none does: there is no such node."""
+    """Return the names that match the pattern, or the pattern itself if none does: no node has this
+    name."""
     return [name for name in names_ if fnmatchcase(name, pattern)] or [pattern]
 
 

@@ -1,8 +1,8 @@
-"""A node is burnt in: asked for, cancelled, and what came of it over time.
+"""Burn-ins of nodes: requested, cancelled, and their results.
 
-A free node is tested where it is, once its disks are erased where that is wanted; one that is off
-is woken first. The agent's order (`flows.agents.orders`) says what to test, and the end
-(`core.nodes.burnins.finish`) whether it passed.
+A free node is tested in the trampoline; a node that is off is woken first. If erasing was
+requested, its disks are erased before. The agent's order (`flows.agents.orders`) says what to test,
+and `core.nodes.burnins.finish` decides whether the node passed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ def want(
     seconds: int | None = None,
     erase: bool = False,
 ) -> Result[BurninView]:
-    """Have the node `name` tested. Raises `Refused`, also where it is being tested already.
+    """Have the node `name` tested; return the burn-in. Raises `Refused`, also if the node is being
+    tested already.
 
     tests, seconds  None: as the site file says
-    erase           disks that are not clean are erased first, and so tested by writing; else those
-                    are read only
+    erase           erase disks that are not clean first, so that they are tested by writing;
+                    otherwise such disks are only read
     """
     site, now, actor = context.site, context.now, context.actor
     node = nodes.named(tx, name, lock=True)
@@ -55,19 +56,19 @@ def want(
         row = burnins.open_of(tx, node.id)
         assert row is not None
         moved = transitions.apply_for(tx, context, node, burnin.begin(node, row))
-    reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
+    reservations.drop(tx, [node.id])  # a request that it was kept for gets another node, sooner
     return Result(show(tx, name=name), transitions.wakes(node, moved))
 
 
 def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[BurninView]:
-    """Test the node no more: it goes back to the reserve, after a wipe if it was written to. Raises
-    `Refused`."""
+    """Cancel the node's burn-in, and return it. The node goes back to the reserve, after a wipe if
+    its disks were written to. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
     row = burnins.open_of(tx, node.id)
     if row is None:
         raise Refused("conflict", f"node {name} is not being burnt in", "name")
     cause = f"cancelled by {context.actor}"
-    if node.state != NodeState.BURNIN:  # on its way: it is settled without it when it reports
+    if node.state != NodeState.BURNIN:  # the test has not begun: the node is settled without it
         burnins.end(tx, row.id, BurninState.CANCELLED, cause, context.now)
         return Result(show(tx, name=name))
     cancelled = Step(NodeEvent.CANCELLED, cause, {"reason": "", "attempts": 0})
@@ -96,8 +97,8 @@ def history(tx: Tx, *, name: str, limit: int = SHOWN) -> list[BurninView]:
 
 
 def disks_health(tx: Tx, *, name: str) -> tuple[float | None, dict[str, Mapping[str, float]]]:
-    """Return when the node's disks last told of their health in a burn-in, and the figures by the
-    disk: 'sda (serial X)'; None where they never did."""
+    """Return when a burn-in last read SMART figures of the node's disks, and the figures by disk,
+    'sda (serial X)'; (None, {}) if there are none."""
     for view in history(tx, name=name):
         found = {
             each["part"]: each["figures"]

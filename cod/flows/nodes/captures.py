@@ -1,11 +1,11 @@
-"""A node's disk becomes an image: asked for, received, kept, cancelled.
+"""Captures: a node's disk becomes an image.
 
-An active node leaves its vcluster's system by a power cycle and is captured in the trampoline; one
-that no power driver can switch waits until somebody reboots it (`flows.boot.script`). A node of the
-reserve is captured where it is. The agent's order (`flows.agents.orders`) has a secret, and by it
-the agent sends what it reads to the image server, which asks here whether it still may. Nothing of
-an image can be seen until `keep`, which makes image, template and the capture's end in one
-transaction.
+An active node leaves its vcluster's system by a power cycle and is captured in the trampoline; a
+node that no power driver can switch waits until somebody reboots it (`flows.boot.script`). A node
+of the reserve is captured where it is. The agent's order (`flows.agents.orders`) has a secret, with
+which the agent sends the disk to the image server. The image server asks this module whether the
+agent still may. Nobody sees anything of the image until `keep`, which creates the image and its
+template and ends the capture in one transaction.
 """
 
 from __future__ import annotations
@@ -57,15 +57,13 @@ def want(
     what: str = "",
     secret: str,
 ) -> Result[CaptureView]:
-    """Have the disk of the node `name` saved as `image`. The value is a `CaptureView`. Raises
-    `Refused`.
+    """Have the disk of the node `name` saved as an image; return the capture. Raises `Refused`.
 
-    image     what it shall be called, as `names.full` takes it
-    template  what the template that writes the image shall be called; None: as the image, '': make
-              none
-    group     whose both shall be; None: the group's that holds the node, '' or 'site': the site's
-    what      as in `orders.Deposit`: a partition alone, or the map alone, gets no template
-    secret    32 random bytes, hex: for the stream
+    image     name of the image, as `names.full` accepts it
+    template  name of a new template that writes the image; None: as the image's, '': no template
+    group     owner of both; None: the group that holds the node, '' or 'site': the site
+    what      as in `orders.Deposit`; a partition alone, or the map alone, gets no template
+    secret    32 random bytes in hex, with which the agent sends the disk
     """
     node = nodes.named(tx, name, lock=True)
     before = captures.get(tx, node.id)
@@ -118,7 +116,7 @@ def _set_out(tx: Tx, context: FlowContext, node: Node) -> Node:
         step = Step(NodeEvent.WOKEN, cause, power="on")
     else:
         step = Step(NodeEvent.CAPTURE_ORDERED, cause)
-    reservations.drop(tx, [node.id])  # whoever it was kept for gets another, sooner
+    reservations.drop(tx, [node.id])  # a request that it was kept for gets another node, sooner
     return transitions.apply_for(tx, context, node, step)
 
 
@@ -130,8 +128,8 @@ def _owner(tx: Tx, node: Node, group: str | None) -> int | None:
 
 
 def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[CaptureView]:
-    """Capture the node no more: it goes back to where it was. The value is a `CaptureView`. Raises
-    `Refused`."""
+    """Cancel the node's capture; return the capture. The node goes back to its vcluster's system or
+    to the reserve. Raises `Refused`."""
     node = nodes.named(tx, name, lock=True)
     row = captures.get(tx, node.id)
     if row is None or row.state not in captures.OPEN:
@@ -144,7 +142,7 @@ def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[CaptureView]:
         if session is not None and session.reported:
             on = lifecycle.settle(moved, holding.assignment(tx, moved))
             moved = transitions.apply_for(tx, context, moved, on)
-    else:  # on its way: it is settled when it reports
+    else:  # not in the trampoline yet: the node is settled when it reports
         captures.end(tx, node.id, CaptureState.CANCELLED, cause, context.now)
         if node.reason == transitions.FOR_CAPTURE:
             nodes.change(tx, node, reason="")
@@ -152,8 +150,8 @@ def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[CaptureView]:
 
 
 def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureView:
-    """Return the newest capture of a node, if it was for one of `groups` (None: for anybody).
-    Raises `Refused`."""
+    """Return the newest capture of a node. Raises `Refused` if there is none, or it is not for one
+    of `groups` (None: all)."""
     node = nodes.by_name(tx, name)
     row = captures.get(tx, node.id) if node else None
     if node is None or row is None or (groups is not None and row.group_id not in groups):
@@ -195,8 +193,8 @@ def _view(tx: Tx, node: Node, row: Capture) -> CaptureView:
 
 
 def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
-    """Return the capture that a sender with `secret` may send from `address`: that of the node's
-    order `order`. Raises `Refused`, in the same words whatever is wrong."""
+    """Return the capture of the order with the id `order`, if a sender at `address` with `secret`
+    may send it. Raises `Refused`, with the same sentence whatever is wrong."""
     node_id, _, generation = order.partition(".")
     node = nodes.get(tx, int(node_id)) if node_id.isdecimal() and len(node_id) < 19 else None
     row = captures.get(tx, node.id) if node else None
@@ -220,15 +218,15 @@ def receiving(tx: Tx, *, order: str, address: str, secret: str) -> Capture:
 
 
 def limits(tx: Tx, *, order: str, address: str, secret: str, rules: ImageRules) -> CaptureLimits:
-    """Return the limits of what comes in. Raises `Refused`."""
+    """Return the limits of a capture's size. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     disk = capture.largest_disk(nodes.known(tx, row.node_id).attributes)
     return CaptureLimits(disk, image_quota.left(tx, row.group_id, rules))
 
 
 def note_digest(tx: Tx, *, order: str, address: str, secret: str, digest: str) -> None:
-    """The image is about to be published under that digest: its folder is not to be swept away.
-    Raises `Refused`."""
+    """Record the digest under which the image is about to be published, so that its folder is not
+    removed meanwhile. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     captures.change(tx, row.node_id, digest=digest)
 
@@ -244,12 +242,12 @@ def keep(
     rules: ImageRules,
     now: float,
 ) -> Result[None]:
-    """Publish the image: from now on it and its template can be seen. Repeating it does no harm.
-    Raises `Refused`."""
+    """Publish the image and its template, which can be seen from now on. A repeated call does no
+    harm. Raises `Refused`."""
     row = receiving(tx, order=order, address=address, secret=secret)
     if row.state == CaptureState.DONE:
         return Result(None)
-    if row.what.isdecimal():  # whatever its first bytes look like
+    if row.what.isdecimal():  # a single partition, whatever its first bytes look like
         ingested = replace(ingested, content="partition", ends_at=0)
     node = nodes.known(tx, row.node_id, lock=True)
     image_quota.check(tx, row.group_id, ingested.stored, rules)

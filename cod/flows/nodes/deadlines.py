@@ -136,7 +136,7 @@ def _waits(tx: Tx, node: Node, site: Site, now: float) -> bool:
 
 def _waited_enough(tx: Tx, node: Node, now: float) -> bool:
     """Return whether the node has waited so long for its power driver that its holder gets another
-    node. A node that has the holder's data on its disks is not replaced."""
+    node. A node is not replaced if it has the holder's system on its disks or is to be captured."""
     waited = now - (node.waits_since or now)
     data = node.disk == Disk.SYSTEM or captures.is_wanted(tx, node.id)
     return node.vcluster_id is not None and not data and waited >= HOLDER_WAITS

@@ -1,4 +1,4 @@
-"""The curve of price or carbon by the hour: what was read of it, or why it could not be."""
+"""The curve of price or carbon by the hour: the result of the last attempt to read it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from cod.store.engine import Tx
 
 
 def note(tx: Tx, rules: Energy, content: bytes | None, fault: str, now: float) -> str:
-    """Put down what was read, or, where nothing was or what came is no curve, why; the last good
-    curve stays. Return the fault; '' for none."""
+    """Store the curve that was read. If nothing was read (`content` None, for the reason `fault`),
+    or the content is no curve, store the fault and keep the last good curve. Return the fault; ''
+    for none."""
     if not rules.curve:
         energy_curve.forget(tx)
         return ""

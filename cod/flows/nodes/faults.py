@@ -1,5 +1,5 @@
-"""Tells which parts outside of COD do not do their work: switches, file servers, BMCs, other DHCP
-servers, the source of the energy curve, the directory, secondary name servers.
+"""Faults of parts outside of COD: switches, file servers, BMCs, other DHCP servers, the source of
+the energy curve, the directory, secondary name servers.
 
 The edges write rows about these parts. This module reads the rows, and asks no part."""
 
@@ -44,17 +44,17 @@ _NOTICED_FAULTS = {
     "found-off": ("found-off", "node ", "/nodes/"),
     "volume-trouble": ("file-server", "volume ", "/volumes/"),
 }
-"""How notices of a kind name a fault: its kind, how its name begins, and how their link does, which
-ends in the rest of the name."""
+"""By the kind of a notice: the kind of the fault that it is about, the beginning of the fault's
+name, and the beginning of the notice's link, which ends in the rest of the name."""
 _AWAITED = {IMAGE_SERVER: "image-server", KERBEROS: "kerberos"}
-"""The kinds of parts that nodes wait for, and that nothing else tells of."""
+"""The kinds of faults of parts that nodes wait for, and about which there are no other rows."""
 RECENT = 3600.0  # seconds after its last answer until another DHCP server counts as gone
 ENDED = 86400.0  # seconds for which faults that are over are listed
 REMEMBERED = 30 * 86400.0  # seconds for which notices are read for the beginning of a fault
 
 
 def every(tx: Tx, *, now: float) -> list[OutsideFault]:
-    """Return the faults that last, then those that ended in the last day, the newest first."""
+    """Return the present faults, then the faults that ended in the last day, the newest first."""
     pairs = [(kind, each.ends) for kind, each in notice_texts.KINDS.items() if each.ends]
     sent = notices.of_site(tx, [kind for pair in pairs for kind in pair], now - REMEMBERED)
     dhcp = _dhcp_servers(tx, now)
@@ -77,12 +77,12 @@ BY: Mapping[str, Callable[[FailedNode], str]] = {
     "rack": lambda one: one.block,
     "template": lambda one: one.template,
 }
-"""By what nodes that failed can be grouped."""
+"""Keys by which failed nodes can be grouped."""
 
 
 def failed(tx: Tx, *, by: str) -> list[FailureGroup]:
-    """Return the nodes that are out of service because something failed, grouped by a key of `BY`:
-    the largest group first. Nodes in maintenance are not in it."""
+    """Return the nodes that are out of service because of a failure, grouped by a key of `BY`, the
+    largest group first. Nodes in maintenance are left out."""
     groups = defaultdict(list)
     for one in failures.failed(tx, IN_MAINTENANCE):
         groups[BY[by](one)].append(one)
@@ -93,8 +93,8 @@ def failed(tx: Tx, *, by: str) -> list[FailureGroup]:
 
 
 def gauges(tx: Tx, now: float) -> list[tuple[str, int, int, float]]:
-    """(kind, faults that last, nodes or volumes that they affect, seconds since the oldest began)
-    of each kind; zeros where there is none."""
+    """Return, for each kind, (kind, number of present faults, number of nodes or volumes that they
+    affect, seconds since the oldest began); zeros where there is no fault."""
     lasting = [each for each in every(tx, now=now) if each.ended is None]
     found = []
     for kind in KINDS:
@@ -105,7 +105,7 @@ def gauges(tx: Tx, now: float) -> list[tuple[str, int, int, float]]:
 
 
 def _begun(sent: Iterable[Notice], kind: str) -> dict[str, float]:
-    """Return when each node or volume was told of last in notices of that kind."""
+    """Return, by node or volume, the time of the last notice of that kind about it."""
     return {_rest(kind, each.link): each.at for each in sent if each.kind == kind}
 
 
@@ -234,7 +234,8 @@ def _held(tx: Tx) -> Iterator[OutsideFault]:
 
 
 def _standing(sent: Sequence[Notice], *kinds: str) -> Iterator[OutsideFault]:
-    """Yield the faults of which notices are all that there is, and whose end was not told."""
+    """Yield present faults of the kinds that are known by notices alone: those whose last notice
+    does not tell the end."""
     last = {}
     for each in sent:
         told_of = notice_texts.KINDS.get(each.kind)
@@ -256,7 +257,7 @@ def _of_nodes(
 
 
 def _ended(sent: Sequence[Notice], now: float) -> Iterator[OutsideFault]:
-    """Yield the faults whose end was told, each once."""
+    """Yield each fault once whose last notice tells its end."""
     begun: dict[tuple[str, str], float] = {}
     found: dict[tuple[str, str], OutsideFault] = {}
     for each in sent:

@@ -1,4 +1,4 @@
-"""The histories of nodes, checked: who held each node over time, and what may never be."""
+"""Checks of nodes' histories: who held each node over time, and whether a rule was violated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cod.store.nodes import nodes
 
 @dataclass(frozen=True, slots=True)
 class CheckedHistories:
-    """Histories of nodes. `names`: the nodes by id; `transitions`: how many were read."""
+    """Histories of nodes. `names`: the nodes' names by id; `transitions`: how many were read."""
 
     names: dict[int, str]
     histories: Histories
@@ -22,8 +22,8 @@ class CheckedHistories:
 
 
 def check(tx: Tx, *, node: str | None = None) -> CheckedHistories:
-    """Read the histories of all nodes, or of one, and what nodes have now. Reads only; the
-    transaction has to see one moment of the database. Raises `Refused`."""
+    """Check the histories of all nodes, or of one, against the rules and against the nodes' present
+    rows. Reads only; the transaction has to see one moment of the database. Raises `Refused`."""
     one = None if node is None else nodes.named(tx, node).id
     histories = Histories({one[0]: Owner(*one[1:]) for one in rows.owners(tx)}, whole=False)
     found: list[Violation] = []
@@ -37,7 +37,8 @@ def check(tx: Tx, *, node: str | None = None) -> CheckedHistories:
 
 
 def now(tx: Tx, node_id: int | None = None) -> tuple[list[NodeRow], dict[int, str]]:
-    """Return each node, or one, with what it has now by its holder; and the nodes' names by id."""
+    """Return each node, or one, as it is now, with the facts of its holder; and the nodes' names by
+    id."""
     found, names = [], dict[int, str]()
     for values in rows.rows(tx, node_id):
         names[values["node"]] = values.pop("name")

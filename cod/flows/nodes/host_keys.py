@@ -13,8 +13,8 @@ from cod.store.scheduler import vcluster_names
 
 
 def known_hosts(tx: Tx, *, name: str, site: Site) -> list[str]:
-    """Return lines of a known_hosts file with the nodes of a vcluster, by their full names, the
-    names that lead to them, and their addresses. A vcluster that has ended has none."""
+    """Return the lines of a known_hosts file for the nodes of a vcluster, with their full names,
+    their aliases and their addresses; none for a vcluster that has ended."""
     vcluster = views.vcluster(tx, name).vcluster
     hosts = dns_names.of_vcluster(tx, vcluster.id)
     keys = host_keys.of_nodes(tx, [host.node_id for host in hosts.values()])

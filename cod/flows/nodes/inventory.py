@@ -212,7 +212,7 @@ class _Inventory:
         marks = _marks(machine)
         for mark in marks:
             other = self._entries.setdefault(mark, machine)
-            # makers give one serial number to all nodes of a chassis: it identifies no machine
+            # makers give one serial number to all nodes of a chassis: MAC and UUID tell more
             weak = mark[0] == "serial number" and all(x.macs or x.uuid for x in (machine, other))
             if other is not machine and not weak:
                 raise Refused("invalid", f"the {' '.join(mark)} is in two entries", "name")

@@ -1,9 +1,10 @@
-"""Keytabs of nodes: which the site's command is to make and to remove, and what came of it.
+"""Keytabs of nodes, which the site's command makes and removes, and the outcomes.
 
-A node that is being primed with a template that asks for Kerberos gets a keytab for the host that
-it becomes. Until then its order waits (`flows.agents.orders`). Each installation has new keys, so
-that those on the disk of an earlier one are worth nothing; the bytes are dropped here as soon as
-they are written there. The host's principals are removed when its node has left the vcluster.
+A node that is primed with a template that asks for Kerberos gets a keytab for its host name in the
+vcluster. Until the keytab is made, the node's order waits (`flows.agents.orders`). Each
+installation gets new keys, so that keys on a disk from an earlier installation are invalid. COD
+deletes a keytab as soon as it is written to the node. The host's principals are removed when its
+node has left the vcluster.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ LONGEST = 500  # characters of a reason
 
 
 def due(tx: Tx, site: Site, now: float) -> list[KeytabTask]:
-    """Return what the site's command is to do now: what has failed most seldom first, and removals
-    last. Nothing while the site is held: hosts that its rows know as gone may have been installed
-    anew since. Reads only."""
+    """Return the tasks of the site's command that are due: those with the fewest failures first,
+    and removals last. Return none while the site is held: hosts that are gone by the database may
+    have been installed again since. Reads only."""
     if watermarks.at(tx, watermarks.HOLD) is not None:
         return []
     tasks, kept = [], set()
@@ -49,10 +50,10 @@ def due(tx: Tx, site: Site, now: float) -> list[KeytabTask]:
 
 
 def made(tx: Tx, task: KeytabTask, sealed: bytes, site: Site, now: float) -> Result[bool]:
-    """Store the keytab, sealed, for the order of its node, which has its whole deadline from now;
-    the value is whether that is still wanted."""
+    """Store the sealed keytab for its node's order, and give the node a whole deadline from now.
+    Return whether the keytab is still needed; if it is not, it is not stored."""
     node = _ordered(tx, task)
-    # the principals are there either way: the row says so, and they are removed in time
+    # the principals exist in either case: the row records that, so that they are removed later
     host_keys.put_keytab(tx, task, sealed if node else None, made_at=now, next_at=now)
     if node is None:
         return Result(False)

@@ -1,5 +1,5 @@
-"""Booting nodes whose template says what else makes them active than an address by DHCP: an answer
-on a port, or time that passes."""
+"""Readiness checks of booting nodes whose template requires more than an address from DHCP: an
+answer on a port, or time that passes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cod.store.nodes import bindings, nodes
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One node to look at: TCP `port` of `address` accepts, and answers GET `path` unless that is
-    ''. Port 0: its time has come, and there is nothing to ask."""
+    """A check of one node: TCP `port` of `address` has to accept a connection and, unless `path` is
+    '', to answer GET `path`. Port 0: the node's time is over, and nothing is asked."""
 
     node_id: int
     generation: int
@@ -28,8 +28,9 @@ class Check:
 
 
 def waiting(tx: Tx, now: float) -> list[Check]:
-    """Return the checks that are due: nodes in state boot whose system was given its address, or
-    whose boot was served if their template does not wait for that."""
+    """Return the checks to make now, of nodes in state boot. A check of a port begins when the
+    node's system has its address, or, if the template names a port alone, when its boot was served.
+    A check by time is returned when the time since the boot was served is over."""
     found = []
     booting = {node.id: node for node in nodes.every(tx, [NodeState.BOOT])}
     documents = templates.documents(
@@ -68,8 +69,8 @@ def waiting(tx: Tx, now: float) -> list[Check]:
 
 
 def answered(tx: Tx, check: Check, policy: Policy, now: float) -> tuple[Effect, ...]:
-    """Note that the node's system answered, or that its time has come: the node is active. A node
-    that has moved on since the check began is left alone."""
+    """Make the checked node active, because its system answered or its time is over. A node that
+    has changed its state since the check began is left alone."""
     node = nodes.get(tx, check.node_id)
     if node is None or node.generation != check.generation:
         return ()

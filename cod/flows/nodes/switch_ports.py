@@ -47,7 +47,7 @@ def switch(tx: Tx, *, name: str, site: Site) -> SwitchView:
 
 
 def check(tx: Tx, *, name: str, site: Site) -> Result[SwitchView]:
-    """Want a session with the switch at once; its outcome appears in what `switch` returns."""
+    """Request a session with the switch at once; `switch` shows its outcome later."""
     switch(tx, name=name, site=site)
     sessions.keep(tx, [each.name for each in site.switches])
     sessions.want_check(tx, name)
@@ -58,7 +58,7 @@ def ports(
     tx: Tx, *, site: Site, switch: str | None = None, node: str | None = None
 ) -> list[SwitchPortView]:
     """Return the known ports, by switch and port: all, those of a switch, or those of a node's
-    NICs. Raises `Refused` for a switch that is not in the site file and has left no ports."""
+    NICs. Raises `Refused` for a switch that is not in the site file and has no known ports."""
     found = store.listed(tx, switch, node)
     if switch and not found and policy.named(site.switches, switch) is None:
         raise _no_switch(switch)
@@ -88,8 +88,8 @@ def of_node(tx: Tx, *, name: str) -> list[SwitchPortView]:
 def enter(
     tx: Tx, *, name: str, switch: str, port: str, mac: str | None, site: Site, now: float
 ) -> Result[Sequence[SwitchPortView]]:
-    """Enter by hand which port a node's NIC is on; `mac` None: the NIC that the node boots from. It
-    stays, whatever LLDP says."""
+    """Record by hand the switch port of a node's NIC; `mac` None: the NIC that the node boots from.
+    LLDP does not change such an entry."""
     node = nodes.named(tx, name, lock=True)
     if policy.named(site.switches, switch) is None:
         raise _no_switch(switch)
@@ -114,8 +114,8 @@ def enter(
 
 
 def forget(tx: Tx, *, name: str) -> Result[None]:
-    """Forget which ports a node's NICs are on, until LLDP says so again. Refused while the node is
-    in an isolated network."""
+    """Forget the switch ports of a node's NICs, until LLDP tells them again. Raise `Refused` while
+    the node is in an isolated network."""
     node = nodes.named(tx, name, lock=True)
     found = store.of_node(tx, node.id)
     for port in found:
@@ -126,7 +126,8 @@ def forget(tx: Tx, *, name: str) -> Result[None]:
 
 
 def retry(tx: Tx, *, name: str, now: float) -> Result[Sequence[SwitchPortView]]:
-    """Ask for another change, or another reading, of the ports of a node's NICs at once."""
+    """Have the pending changes of the ports of a node's NICs tried again at once, and the other
+    ports read again."""
     node = nodes.named(tx, name, lock=True)
     found = store.of_node(tx, node.id)
     if not found:

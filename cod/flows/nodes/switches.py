@@ -1,8 +1,8 @@
-"""Sessions with switches: which ports to change or to verify now, and what came of it.
+"""Sessions with switches: which ports to change or to verify now, and the outcomes.
 
-One server at a time has a session with a switch: a claim, which outlives the longest session. The
-ports that are due are changed in one session, and read back. What a server whose claim has run out
-did meanwhile nobody knows: its ports are read again.
+One server at a time has a session with a switch, by a claim that outlives the longest session. All
+due ports are changed in one session, and read back. If the server's claim has run out, its changes
+are not known for certain, and its ports are read again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cod.store.nodes import switch_ports as ports
 from cod.store.nodes import switches as store
 
 LINGERS = 5.0  # seconds that a session of a server that died may still take
-FAILURES_BEFORE_NOTICE = 5  # sessions that fail in a row before it is told: half a minute
+FAILURES_BEFORE_NOTICE = 5  # sessions that fail in a row before a notice: half a minute
 BATCH = 64  # ports that one session changes or verifies
 MOVED = (Effect("wake", "orders"), Effect("wake", "manager"))
 NEIGHBOUR = "<neighbour "
@@ -56,17 +56,17 @@ class PortOutcome:
 
 
 def began(tx: Tx, server: str, names: Sequence[str], now: float) -> None:
-    """Take in that the server has only begun: it has no session, though one that it had may last
-    for a moment. `names` are the site's switches."""
+    """Shorten the claims of a server that has just started: it has no session, though one that it
+    had before may still last for a moment. `names` are the site's switches."""
     store.keep(tx, names)
     store.shorten(tx, server, now + LINGERS)
     ports.forget_unused(tx, names)
 
 
 def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> int | None:
-    """Read the stored hardware reports of `limit` nodes with larger ids for the ports that they
-    name, as the site file has switches now. Returns the last node's id; None when there are no
-    more."""
+    """Record the switch ports that the stored hardware reports of the next `limit` nodes with ids
+    above `after` name, by the present switches of the site file. Return the last node's id; None
+    after the last node."""
     found = nodes.reported_after(tx, after, limit, holding=NEIGHBOUR)
     for node in found:
         assert node.attributes is not None
@@ -83,8 +83,8 @@ def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> in
 
 
 def switch_of(tx: Tx, mac: str) -> str | None:
-    """Return the name of the switch that the node with that MAC was on, which has just booted the
-    trampoline; '': not known. None: there is no such node."""
+    """Return the name of the switch of the node with that MAC, which has just booted the
+    trampoline; '' if the switch is not known, None if there is no such node in the trampoline."""
     node = nodes.by_mac(tx, mac)
     if node is None or node.state != NodeState.TRAMPOLINE:
         return None
@@ -111,7 +111,7 @@ def claim(
     tasks: list[SwitchTask] = []
     for row in store.every(tx):
         switch = policy.named(switches, row.name)
-        # one that is away is asked until it answers: no port of it is used before
+        # a switch that is away is asked until it answers: its ports are not used before
         wanted = row.check_wanted or ((row.name in due or row.failures > 0) and row.next_at <= now)
         if switch is None or not wanted or row.name in busy or len(tasks) >= room:
             continue
@@ -126,8 +126,8 @@ def claim(
 
 
 def found(tx: Tx, elsewhere: Sequence[tuple[SwitchPort, int]]) -> None:
-    """Write in which VLANs ports are that a session is about to change: nobody else gets one of
-    these meanwhile, though the switch may have said before that the ports had left."""
+    """Record the VLANs in which a session has found ports that it is about to change. These VLANs
+    are not given to others, even if the switch said earlier that the ports had left them."""
     for port, vlan in elsewhere:
         ports.outcome(tx, port, applied_vlan=vlan)
 
@@ -135,7 +135,7 @@ def found(tx: Tx, elsewhere: Sequence[tuple[SwitchPort, int]]) -> None:
 def ended(
     tx: Tx, task: SwitchTask, outcomes: Mapping[int, PortOutcome], about: str, now: float
 ) -> tuple[Effect, ...]:
-    """Write what a session made of each port, by the ports' ids. Return the services to wake."""
+    """Record a session's outcome for each port, by the ports' ids. Return the services to wake."""
     name = task.switch.name
     if not store.ended(
         tx,
@@ -158,11 +158,11 @@ def ended(
 
 
 def failed(tx: Tx, task: SwitchTask, error: str, now: float) -> tuple[Effect, ...]:
-    """Write that the session failed as a whole: the switch did not answer, or refused the
-    account."""
+    """Record that a session failed as a whole: the switch did not answer, or refused the account.
+    Return the services to wake."""
     row = store.get(tx, task.switch.name)
     if row is not None and (row.epoch, row.tried_at) == (task.epoch, now):
-        return MOVED  # this is run once more, after a commit that nobody knew of
+        return MOVED  # an earlier run of this flow has been committed
     failures = 1 if row is None else row.failures + 1
     if not store.ended(
         tx,
@@ -202,11 +202,11 @@ def _note(
     *,
     reached: bool = True,
 ) -> None:
-    """Write what came of a port, unless a newer wish has been made. While its switch is not
-    `reached`, nothing is given up."""
+    """Record the outcome for a port, unless there is a newer wish for it. If the switch was not
+    `reached`, the wish is not given up."""
     strayed = not port.pending and outcome.found is not None and outcome.found != vlan
-    # a port that has come home is read once more: a switch may make a change of a session that was
-    # given up
+    # a port that is back in its provisioning VLAN is read once more: the switch may still make a
+    # change from a session that was given up
     is_read_again = port.wanted_vlan is not None or port.pending or strayed
     again = now + switch.verify if is_read_again else None
     if strayed:
@@ -234,7 +234,7 @@ def _note(
         )
         return
     attempts = port.attempts + 1
-    # the node is not where it should be: a wish like any other, with a budget of its own
+    # the port is in a wrong VLAN: putting it back is a wish like any other, with its own budget
     if strayed:
         held = ports.get(tx, port.id, lock=True)
         if held is not None and held.seq == port.seq:
@@ -247,9 +247,9 @@ def _note(
                 **seen,
             )
         return
-    if not port.pending:  # it could not be read: where it was put it counts as being
+    if not port.pending:  # it could not be read: it counts as in the VLAN that COD put it in
         later = now + max(policy.pause(attempts), min(switch.verify, policy.LONGEST_PAUSE))
-        is_over = port.wanted_vlan is None and outcome.lasting  # at home, and no port any more
+        is_over = port.wanted_vlan is None and outcome.lasting  # COD need not read it any more
         next_at = None if is_over else later
         ports.outcome(tx, port, attempts=attempts, reason=outcome.error, next_at=next_at, **seen)
         return

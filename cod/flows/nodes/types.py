@@ -1,5 +1,4 @@
-"""Node types, as the site's administrator sees them: discovered, then named, priced and given
-marks."""
+"""Node types: COD discovers them, and administrators set their names, costs and marks."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ SHOWN = 1000  # nodes of a type that are shown with it
 
 @dataclass(frozen=True, slots=True)
 class Refreshed:
-    """A batch of nodes that were looked at: how many, how many of them changed their type; `next`
-    is the `after` of the next batch, None after the last."""
+    """A batch of nodes that `refresh` has processed: `looked` nodes, of which `changed` changed
+    their type. `next`: the `after` of the next batch, None after the last."""
 
     looked: int
     changed: int
@@ -48,7 +47,8 @@ def names_of(tx: Tx) -> list[str]:
 def show(
     tx: Tx, *, name: str, site: Site, groups: frozenset[int] | None = None
 ) -> tuple[TypeView, list[NodeView]]:
-    """Return one type, with the first of its nodes that these groups hold (None: of all)."""
+    """Return one type, with the first `SHOWN` of its nodes; only nodes that these groups hold, if
+    `groups` is not None."""
     found = types.named(tx, name)
     return _view(tx, found), preemption.protected(
         views.nodes(tx, type=name, limit=SHOWN, groups=groups), site.policy
@@ -56,8 +56,8 @@ def show(
 
 
 def change(tx: Tx, *, name: str, site: Site, changes: Mapping[str, Any]) -> Result[TypeView]:
-    """Change a type's `name`, `cost`, marks (`warm_low`, `warm_high`) or watts. What is not named
-    stays; marks and watts that are None are the site's."""
+    """Change a type's `name`, `cost`, marks (`warm_low`, `warm_high`) or watts; return the type.
+    Fields that `changes` does not name stay; for marks and watts of None, the site's apply."""
     found = types.named(tx, name, lock=True)
     columns = {key: value for key, value in changes.items() if key != "name"}
     new_name = changes.get("name", name)
@@ -73,8 +73,8 @@ def change(tx: Tx, *, name: str, site: Site, changes: Mapping[str, Any]) -> Resu
 
 
 def delete(tx: Tx, *, name: str) -> None:
-    """Forget a type that no node is of any more. It comes back under a new name if such a node
-    reports."""
+    """Delete a type without nodes. If a node with the same hardware reports later, the type comes
+    back under a new name."""
     found = types.named(tx, name, lock=True)
     count = sum(types.states(tx, found.id).get(found.id, {}).values())
     if count:
@@ -88,11 +88,10 @@ def delete(tx: Tx, *, name: str) -> None:
 
 
 def refresh(tx: Tx, *, after: int, limit: int, site: Site, now: float) -> Result[Refreshed]:
-    """Work out anew the types of the next `limit` nodes with an id above `after`, by the site's
-    rules as they are now.
+    """Compute the types of the next `limit` nodes with an id above `after` again, by the site's
+    present rules.
 
-    The value is a `Refreshed`. A node that another type is made of is kept for nobody: it may not
-    do any more.
+    A node whose type changes loses its reservation, because it may not match the request any more.
     """
     batch = types.reported(tx, after, limit)
     moved = [node.id for node in batch if _refresh(tx, node, site, now)]
@@ -104,7 +103,7 @@ def refresh(tx: Tx, *, after: int, limit: int, site: Site, now: float) -> Result
 def _refresh(tx: Tx, node: types.Reported, site: Site, now: float) -> bool:
     try:
         made = equal.canonical(node.attributes, site.types)
-    except Refused:  # a report beyond all measure, from before there was one; its next is refused
+    except Refused:  # the report is older than the limits of reports; the next one is refused
         return False
     type_id = types.of(tx, made, now, system=equal.system(made)).id
     return type_id != node.type_id and types.put(tx, node, type_id)

@@ -1,4 +1,4 @@
-"""The checklist of a person's first steps, and those who are in no group yet."""
+"""The checklist of a person's first steps, and people who are in no group yet."""
 
 from __future__ import annotations
 

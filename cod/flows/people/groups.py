@@ -35,7 +35,7 @@ from cod.store.people import groups, people
 from cod.store.scheduler import requests
 
 one = groups.named
-# the columns of `groups` that name where notices go, too
+# channels of notices, which are also columns of `groups`
 CHANNELS = (notices.WEBHOOK, notices.EMAIL)
 EVENTS = ("notices", "vclusters", "nodes")
 RULES = NoticeRules()

@@ -1,7 +1,7 @@
-"""Invitations: links that make an account, add one to a group, or set a new password; each works
-once.
+"""Invitations: links with which a person creates an account, joins a group, or sets a new password;
+each link works once.
 
-A link's secret comes from the caller, as its digest: it is shown once and not kept.
+The caller makes a link's secret, which is shown once; only its digest is passed in and stored.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def renew(
     who: str,
     now: float,
 ) -> Invitation:
-    """Return a link by which the user sets a new password; earlier ones are worthless from now on.
-    Raises `Refused`."""
+    """Create a link with which the user sets a new password, and return it; earlier links become
+    invalid. Raises `Refused`."""
     found = people.named(tx, user)
     if found.directory:
         raise Refused(
@@ -77,7 +77,7 @@ def renew(
 
 
 def every(tx: Tx, groups: frozenset[int] | None, now: float) -> list[Invitation]:
-    """Return invitations that can still be used; into one of `groups` (None: all)."""
+    """Return the invitations into `groups` (None: all invitations) that can still be used."""
     return invitations.open_ones(tx, now, groups)
 
 
@@ -113,8 +113,8 @@ def accept(
     now: float,
     run: str | None = None,
 ) -> User:
-    """Make the account that the link is for, or set its new password. `password` is its hash.
-    Raises `Refused`."""
+    """Create an account by a link, or set the new password of the link's user; return the user.
+    `password` is the hash of the password. Raises `Refused`."""
     found = _spent(tx, digest, now)
     if found.user_id is not None:
         known = people.get(tx, found.user_id)
@@ -151,7 +151,7 @@ def accept(
 
 
 def join(tx: Tx, *, digest: str, who: Who, now: float, run: str | None = None) -> Invitation:
-    """Add the one who asks to the link's group. Raises `Refused`."""
+    """Add the user `who` to the link's group; return the invitation. Raises `Refused`."""
     user = people.get(tx, who.user_id) if who.user_id is not None else None
     found = _spent(tx, digest, now)
     if user is None or found.group_id is None or found.user_id is not None:
@@ -170,8 +170,8 @@ def _spent(tx: Tx, digest: str, now: float) -> Invitation:
 def _joined(
     tx: Tx, invitation: Invitation, user: User, address: str, now: float, run: str | None
 ) -> None:
-    """Put the user into the invitation's group, in no lower role than before. The audit of an
-    account made by a link names the inviter."""
+    """Put the user into the invitation's group, in no lower role than before. The row in the audit
+    names the inviter."""
     after = {"user": user.name, "role": invitation.role, "invited_by": invitation.invited_by}
     if invitation.group_id is not None:
         order, had = list(Role), people.roles(tx, user.id).get(invitation.group_id)

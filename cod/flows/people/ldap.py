@@ -215,7 +215,7 @@ class _Search:
         return _numbered(ldap_tree.containers(self._tree, self._base), after)
 
     def people(self, after: int) -> Numbered:
-        """Yield accounts."""
+        """Yield the users' accounts."""
         names, uids, gids = (self._narrowed.of(each) for each in ("uid", "uidnumber", "gidnumber"))
         keyed = ldap_tree.wants(self._search, "sshpublickey")
         while True:

@@ -87,7 +87,7 @@ def remove_of_user(tx: Tx, *, user: str, key_id: int) -> None:
 
 
 def _remove(tx: Tx, key: SshKey) -> None:
-    if key.given:  # the next look at the directory would bring it back
+    if key.given:  # the next comparison with the directory would add it again
         raise Refused("conflict", "this key comes from the site's directory: remove it there", "id")
     sshkeys.remove(tx, key.user_id, key.id)
 
