@@ -1,5 +1,5 @@
-"""Admission of requests for nodes: each tuple can be asked for, all machines of the site together
-could meet the request, and no more requests wait than may."""
+"""Admission of requests for nodes: each tuple is valid, all machines of the site together could
+meet the request, and the group does not have too many waiting requests."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def tuples(
     group_id: int,
     rules: TypeRules,
 ) -> list[RequestTuple]:
-    """Return the tuples of a request of the group that are asked for so. Raises `Refused`, with the
-    name of what is wrong.
+    """Return the tuples of a request of the group, made of what was asked for. Raises `Refused`,
+    which names the field that is wrong.
 
-    field    the list's, with which names in refusals begin
-    default  has what they leave out
-    rules    what makes the site's node types: what takes no part cannot be asked for
+    field    name of the list, with which the names of fields in refusals begin
+    default  has the values that tuples leave out
+    rules    of the site's node types: only attributes that make types can be requested
     """
     found = []
     for place, one in enumerate(asked):
@@ -65,8 +65,8 @@ def tuples(
 
 
 def check_waiting(tx: Tx, group: Group, policy: Policy) -> None:
-    """Raise `Refused` where as many requests and reservations of the group wait as may wait; the
-    site's own group, which is its administrators', has no limit."""
+    """Raise `Refused` if the group has as many waiting requests and reservations as it may have.
+    The site's own group, which belongs to the administrators, has no limit."""
     most = policy.pending_requests
     if group.name != SITE and most and (waiting := requests.waiting(tx, group.id)) >= most:
         raise Refused(
@@ -85,9 +85,9 @@ def check_possible(
     site: Site,
     field: str,
 ) -> None:
-    """Raise `Impossible` where all machines of the site together could not meet a request for the
-    vcluster, those included that are out of service or expected. A site without machines says
-    nothing: it is being set up."""
+    """Raise `Impossible` if all machines of the site together, including those that are out of
+    service or expected, could not meet a request for the vcluster. Nothing is checked on a site
+    without machines, which is being set up."""
     many = len(site.subnets) > 1
     known = node_counts.by_type(tx)
     if not known:

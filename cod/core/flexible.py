@@ -45,7 +45,7 @@ def place(
             "before",
         )
     if vcluster.preemptible:
-        return now + flexible.SOON, ""  # which is refused with the reason
+        return now + flexible.SOON, ""  # the check of this start refuses it with the reason
     owner = group_rows.get(tx, vcluster.group_id)
     seen = snapshot.look(tx, site, now, isolated=vcluster.isolated, times=True).site
     documents = templates.for_matching(tx, {one.template_id for one in tuples})

@@ -1,4 +1,4 @@
-"""The templates that name an image: a check that they can be installed with a new image of its
+"""Templates that use an image: a check that they can be installed with a new image of the same
 name."""
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from cod.store.images import images, templates
 
 
 def check(tx: Tx, image: Image) -> None:
-    """Raise `Refused` if a live template could be installed until now, and could not with this
-    image in place of the site's: nodes would fail on it until they are out of service."""
+    """Raise `Refused` if a live template of the group that uses the site's image of this name could
+    not be installed with the group's new image any more. Nodes would fail with this template until
+    they are out of service."""
     group = owner_of(image.name)
     for row in templates.live(tx, frozenset({image.group_id or 0})):
         if owner_of(row.name) != group:

@@ -1,7 +1,7 @@
-"""The end of a vcluster's lease: it is warned, drained, and its nodes are taken back.
+"""The end of a vcluster's lease: its group is warned, it is drained, and its nodes are taken back.
 
-Each looks at the row again, locked: a lease may have been extended, or the vcluster deleted, since
-somebody decided that its time had come. Then nothing is done, and the answer is False or None.
+Each function reads the vcluster's row again, locked, because the lease may have been extended or
+the vcluster deleted since the plan was made. Then nothing is done, and the result is False or None.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cod.store.scheduler import requests as reservation_rows
 from cod.store.scheduler import vclusters
 
 LATE = 3600.0
-"""Seconds by which a lease goes on at a time while a reservation of its vcluster is late."""
+"""Seconds by which a lease is extended at a time while a reservation of its vcluster is late."""
 
 REPRIEVE = 3600.0
 """Seconds that a lease lasts at least after the hold of a site."""
@@ -29,7 +29,8 @@ def _active(tx: Tx, vcluster_id: int) -> Vcluster | None:
 
 
 def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
-    """Tell the group, once, that the lease ends within `seconds`."""
+    """Tell the group and the VCM, once, that the lease ends within `seconds`. Return whether they
+    were told."""
     vcluster = _active(tx, vcluster_id)
     if (
         vcluster is None
@@ -46,9 +47,9 @@ def warn(tx: Tx, vcluster_id: int, seconds: float, now: float) -> bool:
 
 
 def reprieve(tx: Tx, now: float) -> None:
-    """Let leases that have ended, or end within `REPRIEVE` seconds, last so long: nobody could
-    extend them while the site was held, and an extension may be lost with what a backup lacks.
-    Their groups are warned anew."""
+    """Extend leases that have ended, or end within `REPRIEVE` seconds, until then: nobody could
+    extend them while the site was held, and a restored backup may lack an extension. Their groups
+    are warned anew."""
     until = now + REPRIEVE
     active = [one.id for one in vclusters.every(tx, (VclusterState.ACTIVE,))]
     for vcluster in vclusters.lock(tx, active).values():
@@ -61,9 +62,9 @@ def reprieve(tx: Tx, now: float) -> None:
 
 
 def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
-    """Drain the vcluster, whose lease has run out: it has `grace` seconds to save what it needs, or
-    to extend the lease; it gets nothing more. While a reservation of it is late its lease goes on
-    in place of this.
+    """Drain a vcluster whose lease has run out, and return True. Its users have `grace` seconds to
+    save their data, or to extend the lease; the vcluster gets no more nodes. While a reservation of
+    the vcluster is late, its lease is extended by `LATE` seconds instead.
     """
     vcluster = _active(tx, vcluster_id)
     if (
@@ -89,7 +90,7 @@ def drain(tx: Tx, vcluster_id: int, grace: float, now: float) -> bool:
 def expire(
     tx: Tx, vcluster_id: int, *, now: float, actor: str, policy: Policy
 ) -> tuple[Effect, ...] | None:
-    """Take the nodes back by power: the grace after the lease is over."""
+    """Take back all nodes of a vcluster whose grace after the lease is over; return the effects."""
     vcluster = _active(tx, vcluster_id)
     if vcluster is None or vcluster.drain_until is None or vcluster.drain_until > now:
         return None

@@ -7,19 +7,20 @@ from cod.policy.reservations import starts as policy
 from cod.store.engine import Tx
 from cod.store.scheduler import starts
 
-KEPT = 30 * 86400.0  # seconds for which it is remembered how right a start was
+KEPT = 30 * 86400.0  # seconds for which expected starts are kept, to compare them with real ones
 
 
 def compared(tx: Tx, now: float) -> tuple[list[float], int, int]:
-    """Return of requests that have begun lately: the errors of what was told first, in seconds and
-    in order; how many were told a start; and how many there are."""
+    """Return, for requests that have begun lately: the errors of the first expected starts, in
+    seconds and in ascending order; how many requests had an expected start; and how many requests
+    there are."""
     found = starts.begun(tx, now - KEPT)
     errors = policy.errors((one.first_at, one.first_told_at, one.began_at) for one in found)
     return errors, sum(one.first_at is not None for one in found), len(found)
 
 
 def usually(tx: Tx, now: float) -> float | None:
-    """Return the usual error of told starts in seconds; None where too few have been compared
+    """Return the usual error of expected starts in seconds; None if too few requests have begun
     yet."""
     return policy.usually(compared(tx, now)[0])
 

@@ -1,4 +1,4 @@
-"""Forecast of the spare nodes that will be needed, by the site's timeline."""
+"""Forecast of the spare nodes that will be needed, by the usage of former weeks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from cod.store.scheduler import usage
 
 
 def spare(tx: Tx, rules: Energy, types: Iterable[int], now: float) -> Mapping[int, tuple[int, int]]:
-    """Return the forecast of each type that has one, for `SiteSnapshot.spare`; none where the site
-    has constant marks."""
+    """Return the forecast of each type that has one, for `SiteSnapshot.spare`; {} if the site's
+    marks are constant."""
     if not rules.manage or not rules.forecast_weeks:
         return {}
     known_since = usage.counted_since(tx, HOUR)

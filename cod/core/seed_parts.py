@@ -1,4 +1,4 @@
-"""Each subject's part of a node's seed, and of the node's metadata."""
+"""Parts of a node's seed and metadata, one for each subject, such as SSH keys or Kerberos."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def parts(
     keys: Iterable[tuple[str, SshKey]],
     site: Site,
 ) -> Sequence[seed.SeedPart]:
-    """Return the parts for a node that the vcluster holds as `wanted` says. A subject adds its part
-    to this list.
+    """Return the parts for a node of the vcluster with the assignment `wanted`. New subjects add
+    their part to this list.
 
     subnet  of the vcluster's systems (`system_subnet`)
     keys    of its group's users, each with its user's name
@@ -46,7 +46,7 @@ def parts(
 
 
 def servers_of(site: Site, first: Sequence[str]) -> list[str]:
-    """Return the addresses of all servers of COD, those of a subnet `first`."""
+    """Return the addresses of all servers of COD, beginning with the addresses in `first`."""
     others = {each for subnet in site.subnets for each in subnet.servers}
     return [*first, *sorted(others - {*first})]
 

@@ -10,9 +10,9 @@ from cod.store.scheduler import vclusters
 
 
 def check_new(tx: Tx, name: str, own: str = "") -> None:
-    """Raise `Refused` unless a vcluster, now called `own`, can get that name. The names of all
-    groups' vclusters, also former ones, are labels in one DNS domain; the sentence does not tell
-    whose a name is."""
+    """Raise `Refused` unless a vcluster, whose present name is `own`, can get the name `name`. The
+    names of all groups' vclusters, also former names, are labels in one DNS domain. The refusal
+    does not tell who has a name."""
     names.check_label(name)
     if dns.is_reserved(name):
         raise Refused(

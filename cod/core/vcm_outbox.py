@@ -1,8 +1,9 @@
 """Messages for the outbox of a vcluster's manager (VCM) when rows change, by their verbs
 (docs/nmp).
 
-Called in the transaction of the change. Where a vcluster has no VCM, nothing is written. The fields
-are those of the records in `wire/nmp/bodies`; values are plain, because the outbox keeps JSON.
+The functions are called in the transaction of the change. If the vcluster has no VCM, they write
+nothing. The fields are those of the records in `wire/nmp/bodies`; values are plain, because the
+outbox keeps JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cod.store.scheduler.node_picks import Member
 def granted(
     tx: Tx, request: Request, vcluster: Vcluster, node_ids: Sequence[int], now: float
 ) -> None:
-    """Owe the VCM the news that its request is satisfied with those nodes."""
+    """Add the message that a request is granted those nodes."""
     if vcms.get(tx, vcluster.id) is not None:
         vcms.enqueue(
             tx,
@@ -36,7 +37,7 @@ def granted(
 
 
 def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
-    """Owe the VCM the news that its request is rejected, or was withdrawn."""
+    """Add the message that a request is rejected, or was withdrawn."""
     if vcms.get(tx, request.vcluster_id) is not None:
         vcms.enqueue(
             tx,
@@ -48,7 +49,7 @@ def refused(tx: Tx, request: Request, reason: str, now: float) -> None:
 
 
 def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, now: float) -> None:
-    """Owe the VCM a node's new state: one of its lifecycle, or 'lost'."""
+    """Add the message of a node's new state: a state of its lifecycle, or 'lost'."""
     if vcluster_id is not None and vcms.get(tx, vcluster_id) is not None:
         vcms.enqueue(
             tx,
@@ -68,7 +69,7 @@ def moved(tx: Tx, node: Node, vcluster_id: int | None, state: str, reason: str, 
 def reclaimed(
     tx: Tx, reclaim: Reclaim, reason: str, candidates: Iterable[Node | Member], now: float
 ) -> None:
-    """Owe the VCM a reclaim; `candidates` are all nodes that would do."""
+    """Add the message of a reclaim; `candidates` are all nodes that the VCM may give for it."""
     if vcms.get(tx, reclaim.vcluster_id) is not None:
         vcms.enqueue(
             tx,
@@ -87,14 +88,14 @@ def reclaimed(
 
 
 def over(tx: Tx, reclaim: Reclaim, state: str, now: float) -> None:
-    """Owe the VCM the news that the reclaim is done or cancelled."""
+    """Add the message that a reclaim is done or cancelled."""
     vcms.enqueue(
         tx, reclaim.vcluster_id, "reclaim-over", {"reclaim": reclaim.id, "state": state}, now
     )
 
 
 def leased(tx: Tx, vcluster: Vcluster, event: str, now: float) -> None:
-    """Tell the VCM what happened to the lease: warning, draining, extended or ended."""
+    """Add the message of an event of the lease: warning, draining, extended or ended."""
     vcms.enqueue(
         tx, vcluster.id, "lease", {"event": event, "expires": vcluster.expires_at or now}, now
     )

@@ -1,4 +1,5 @@
-"""Claims of workers: each does what one server of the site does at a time (`claimkeeper`)."""
+"""Claims of workers: the work of a claim is done by one server of the site at a time
+(`claimkeeper`)."""
 
 from cod.store import claims
 

@@ -1,4 +1,4 @@
-"""Deletes what is old and done: `[server] keep_history`."""
+"""Deletion of old rows that are done with, as `[server] keep_history` says."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TABLES = tuple(pruning.EVERY)
 
 
 def prune(tx: Tx, table: str, before: float, limit: int = BATCH) -> int:
-    """Delete at most `limit` rows of one of `TABLES` that were done before `before`; how many
-    were."""
+    """Delete at most `limit` rows of one of `TABLES` that were done before `before`; return how
+    many were deleted."""
     return pruning.EVERY[table](tx, before, limit)
 
 

@@ -1,7 +1,5 @@
-"""Wrappers of flows: one runs a flow once for each key of a client, the other runs a change only if
-its thing is still as the client has seen it.
-
-Like `flows.people.access` these wrap flows: they are handed them."""
+"""Wrappers of flows, which are passed in: `once` runs a flow once for each key of a client, and
+`unchanged` runs a change only if the thing that it changes is still as the client has seen it."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """The answer that was given when the question was asked first."""
+    """The answer to the first call with the same key."""
 
     status: int
     body: str
@@ -39,13 +37,13 @@ def once(
     body: Callable[[T], str],
     now: float,
 ) -> T | Repeated:
-    """Return what `flow` returns, the first time; a `Repeated` when the key was used for the same
-    question before.
+    """Run `flow` and return its result, the first time that the key is used; if the key was used
+    for the same call before, return the answer as a `Repeated`.
 
-    question  digest of the whole question
-    body      the answer to keep, from what the flow returns
-    Raises `Refused` where the key was used for another question. A flow that raises is as if it was
-    never asked.
+    question  digest of the whole call
+    body      returns the answer to keep, from the flow's result
+    Raises `Refused` if the key was used for another call. If the flow raises, its key counts as
+    unused.
     """
     before = replies.begin(tx, key, question, now)
     if before is None:
@@ -63,7 +61,7 @@ def unchanged(
     flow: Callable[[Tx], T],
     holds: Callable[[Tx], bool],
 ) -> T:
-    """Return what `flow` returns, if the condition `holds` before it. Raises `Changed`."""
+    """Run `flow` and return its result, if the condition `holds`. Otherwise, raises `Changed`."""
     watermarks.one_at_a_time(tx, "conditions")
     if not holds(tx):
         raise Changed

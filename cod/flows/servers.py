@@ -1,4 +1,4 @@
-"""The hosts of the site's servers: each part says that it runs, and people see who does."""
+"""The hosts of the site's servers: each part reports that it runs, and people see which do."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def renew(tx: Tx, *, part: HostPart) -> tuple[str, ...]:
     before = servers.find(tx, part.server, part.part)
     servers.renew(tx, part)
     servers.forget(tx, part.seen_at - FORGOTTEN)
-    # a restart with another site file is not two hosts: they write in turn
+    # two hosts with one name write in turn; a restart with another site file is only one host
     alive = before is not None and before.seen_at > part.seen_at - SILENT
     if before is None or not alive or before.started_at <= part.started_at:
         return ()
@@ -37,8 +37,8 @@ def every(tx: Tx, *, now: float) -> ServersView:
 
 
 def running(tx: Tx, *, now: float) -> list[ServerVersion]:
-    """Return the programs that hosts run, as an upgrade has to know. One of release 0.1 says
-    nothing of itself; the one that manages is known by its claim, and has no version and no schema
+    """Return the programs that hosts run, for an upgrade. A program of release 0.1 does not report
+    itself: if it is the manager, it is known by its claim, and has no version and no schema
     here."""
     found = servers.running(tx, now)
     manager = claims.owner(tx, _MANAGER, now)

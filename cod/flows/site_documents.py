@@ -1,4 +1,4 @@
-"""Database work of applying the site's documents, beside the flows that it is handed."""
+"""Database work of applying the site's documents; the flows that apply them are passed in."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def attempt(tx: Tx, *, flow: Callable[[Tx], T]) -> T:
 
 
 def tried(tx: Tx, *, flow: Callable[[Tx], Result[T]]) -> T:
-    """Return the value of `flow`, all of whose changes are undone."""
+    """Run `flow`, undo all its changes, and return its value."""
     with trial(tx):
         return flow(tx).value
 

@@ -1,5 +1,5 @@
-"""The site's settings: what they are, and changes of those that may be changed while the servers
-run. Each change is a row; to undo one is another."""
+"""The site's settings, and changes of those that may be changed while the servers run. Each change
+is a row; undoing a change adds another row."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cod.store import servers, watermarks
 from cod.store.engine import Tx
 from cod.store.people import site_settings
 
-FIRST_SCHEMA = 69  # programs for older ones obey the site file alone
+FIRST_SCHEMA = 69  # programs for older schemas obey the site file alone
 SHOWN = 50  # changes of a setting
 WAKES = (Effect("wake", "settings"),)
 current = site_settings.current
 
 
 def changed(tx: Tx, *, seen: int) -> list[SettingChange] | None:
-    """Return the newest change of each setting; None where nothing was changed after the change
-    `seen` (its id)."""
+    """Return the newest change of each setting; None if no setting was changed after the change
+    with the id `seen`."""
     return None if site_settings.newest(tx) == seen else site_settings.current(tx)
 
 
@@ -49,7 +49,7 @@ def show(tx: Tx, name: str, rules: SettingRules, *, written: bool = False) -> Se
 def put(
     tx: Tx, context: FlowContext, *, name: str, value: Any, rules: SettingRules
 ) -> Result[SettingView]:
-    """Change a setting; None: it is as the site file has it. Raises `Refused`."""
+    """Change a setting to `value`; None: to the value in the site file. Raises `Refused`."""
     watermarks.one_at_a_time(tx, "settings")
     changes = site_settings.current(tx)
     setting = rules.setting(name, changes)
@@ -66,7 +66,7 @@ def put(
 def undo(
     tx: Tx, context: FlowContext, *, name: str, change: int, rules: SettingRules
 ) -> Result[SettingView]:
-    """Put back what held before a change. Raises `Refused`."""
+    """Give a setting the value that it had before a change. Raises `Refused`."""
     rows = site_settings.history(tx, name)
     if not any(row.id == change for row in rows):
         raise Refused("not_found", f"there is no change {change} of {name}", "change")
@@ -75,7 +75,7 @@ def undo(
 
 
 def _refuse_older(tx: Tx, now: float) -> None:
-    """Refuse a change that some servers of the site would not obey."""
+    """Raise `Refused` if some servers of the site run versions that obey the site file alone."""
     for each in servers.running(tx, now):
         if int(each.database_schema) < FIRST_SCHEMA:
             raise Refused(

@@ -1,5 +1,5 @@
-"""Reads for people: nodes, vclusters, requests with names in place of ids; what happens; what the
-metrics count."""
+"""Reads for people: nodes, vclusters and requests with names in place of ids; events; counts for
+the metrics."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ def node_list(
     who: Who | None = None,
     now: float = 0.0,
 ) -> Listed[NodeView]:
-    """Return nodes that these groups hold (None: all), by name; with `policy`, until when they are
-    immune. `names` and `where` are texts in the language of `cod.filters`, which `who` asks; for
-    other filters see `store.lists.nodes`. Raises `Refused`."""
+    """Return the nodes that these groups hold (None: all nodes), by name. With `policy`, each has
+    the time until which it is immune. `names` and `where` select nodes in the language of
+    `cod.filters`, with the rights of `who`; for the other filters see `store.lists.nodes`. Raises
+    `Refused`."""
     ids, tree = None, None
     if who is not None and where.strip():
         tree = selection.filter_of(where, who, now)
@@ -118,9 +119,9 @@ def node(tx: Tx, name: str, policy: Policy | None = None) -> NodeView:
 def node_in_full(
     tx: Tx, name: str, policy: Policy | None = None, groups: frozenset[int] | None = None
 ) -> tuple[NodeView, list[Binding], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return one node with its host keys, its bindings, the newest `SHOWN` transitions (oldest
-    first; of these groups, if there are any: while they held it), and, for everybody's, the newest
-    conflicts about its MACs. Groups are not told where its BMC is."""
+    """Return one node with its host keys, its bindings, its newest `SHOWN` transitions, the oldest
+    first, and the newest conflicts about its MACs. For `groups` (None: for administrators), return
+    only transitions while they held the node, no conflicts, and nothing about its BMC."""
     view = node(tx, name, policy)
     view = replace(
         view,
@@ -191,7 +192,7 @@ def happened(
 
 
 def alive(tx: Tx) -> list[tuple[str, str, int]]:
-    """Return no counts; that it returns shows that the database answers."""
+    """Return no counts, after a query which shows that the database answers."""
     watermarks.at(tx, watermarks.POOL)
     return []
 
@@ -203,9 +204,10 @@ def alive(tx: Tx) -> list[tuple[str, str, int]]:
 class Standing:
     """State of the site at a glance.
 
-    pool     nodes by state
-    aside    the newest in quarantine, `new` those that wait for approval: name, since, reason
-    manager  owner and expires_at of the claim to manage; None: nobody ever had it
+    pool     numbers of nodes by state
+    aside    the newest nodes in quarantine, `new`: the newest that wait for approval; each with
+             name, since, reason
+    manager  owner and expires_at of the manager's claim; None: no server ever had it
     """
 
     pool: Mapping[str, int]
@@ -215,8 +217,9 @@ class Standing:
 
 
 def attention(tx: Tx, *, groups: frozenset[int] | None) -> dict[str, int]:
-    """Return the numbers of the portal's navigation, by its paths: requests that wait, of these
-    groups; where these are all (None), machines to approve and nodes out of service, too."""
+    """Return the numbers beside the portal's navigation links, by their paths: waiting requests of
+    these groups; where `groups` is None (all), also machines to approve and nodes out of
+    service."""
     found = {"/requests": lists.waiting_requests(tx, groups)}
     if groups is None:
         found["/nodes"] = nodes.count_in(tx, NodeState.REGISTERING)
@@ -225,7 +228,7 @@ def attention(tx: Tx, *, groups: frozenset[int] | None) -> dict[str, int]:
 
 
 def standing(tx: Tx) -> Standing:
-    """Return how the site stands now."""
+    """Return the state of the site at a glance."""
     return Standing(
         overview.pool(tx),
         overview.set_aside(tx, NodeState.QUARANTINED, NEWEST),

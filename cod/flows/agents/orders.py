@@ -54,7 +54,7 @@ from cod.store.nodes import blocks, burnins, captures, holding, host_keys, nodes
 from cod.store.people import sshkeys
 from cod.store.scheduler import vclusters
 
-KEEP = "keep"  # field of a refusal: a disk that is marked keep is in the way
+KEEP = "keep"  # the field of a refusal because a disk that is marked keep is in the way
 _ACTIONS = {
     NodeState.WIPE: "wipe",
     NodeState.PRIME: "prime",
@@ -231,7 +231,7 @@ def _vcm_inside(
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     if vcluster is None or not site.nmp.port or not vcms.runs_on(tx, vcluster.id, node.hostname):
         return []
-    vcm = vcms.get(tx, vcluster.id, lock=True)  # it may be enrolled anew just now
+    vcm = vcms.get(tx, vcluster.id, lock=True)  # the VCM may be enrolled anew at this moment
     if vcm is None or vcm.head != node.hostname:
         return []
     secret = inviter.invitation(inner_vcm.words(vcluster.id, vcm.enrolled_at, order_id))

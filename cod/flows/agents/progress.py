@@ -40,7 +40,7 @@ _DONE = {
     ),
     NodeState.CAPTURE: Step(NodeEvent.CAPTURED, "its disk is saved as an image", {"reason": ""}),
 }
-NAMESAKE_AGAIN = 86400.0  # seconds in which the same names of a node are told once
+NAMESAKE_AGAIN = 86400.0  # seconds between two notices of the same names on a node
 _TABLES = "its partition tables are erased; kept for its group, or erased whole for another"
 _AT_WORK = (*_DONE, NodeState.BURNIN)
 
@@ -99,7 +99,7 @@ def done(
                its disk by it at the next boots
     results    of a burn-in's tests, which decide whether the node passes
     erased     how each disk was erased; stored with the transition
-    namesakes  other disks with the same names as what was written; administrators and the holder
+    namesakes  volumes on other disks with the name of a written one; administrators and the holder
                are told of them
     disks      what the agent of a held node found on its disks (`policy.stories`)
     """

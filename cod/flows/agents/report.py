@@ -1,4 +1,4 @@
-"""A hardware report: the node's attributes, its type, its NICs; and where it goes from there."""
+"""Hardware reports: they set a node's attributes, type and NICs, and may change its state."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def report(
     effects = transitions.wakes(stored, after)
     if not session.reported:
         sessions.set_reported(tx, peer)
-        if after.generation == stored.generation:  # else the node's new order wakes
+        if after.generation == stored.generation:  # otherwise `wakes` has this effect already
             effects = (*effects, Effect("wake", "orders"))
     return Result(peer, effects)
 

@@ -32,8 +32,8 @@ class Opened:
 
 
 def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSecret | None:
-    """Return the verifier of that secret, if it is alive, was minted for `mac` and is used from the
-    address it is bound to."""
+    """Return the verifier of that secret; None if the secret has expired, was minted for another
+    MAC than `mac`, or is bound to another address than `address`."""
     found = secrets.get(tx, secret_id)
     if found is None or found.kind == "nonce" or found.expires_at <= now:
         return None

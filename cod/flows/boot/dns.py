@@ -164,7 +164,7 @@ def _one(question: DnsQuestion, place: NamePlace, rows: _Rows, site: Site) -> Dn
         case "apex":
             return answer(*zone_records.apex(question.name, 0, site))
         case "server":
-            if not site.dns.name_servers:  # as the client sees it
+            if not site.dns.name_servers:  # the door adds the address that the client asked
                 return replace(answer(), server=question.type in ("A", "ANY"))
             return answer(*zone_records.addresses(question.name, site))
         case "vcluster" if place.vcluster in rows.vclusters:

@@ -29,7 +29,7 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
     node, wanted, domain = found.node, found.wanted, f"{found.vcluster}.{site.domain}"
     try:
         configuration = template.parse(wanted.document)
-    except Refused:  # nor can it be carried out: there is nothing to personalise
+    except Refused:  # such a template cannot be carried out, so there is nothing to describe
         return None
     if configuration.secret:
         configuration = replace(configuration, user_data="")
@@ -78,7 +78,7 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
 
 
 def peers(tx: Tx, *, vcluster_id: int) -> list[PeerNode]:
-    """Return the nodes of the vcluster, the one that asks among them, by address. Reads only."""
+    """Return all nodes of the vcluster, including the asking node, by address. Reads only."""
     return [
         PeerNode(hostname, dotted(address), state)
         for hostname, address, state in rows.peers(tx, vcluster_id)

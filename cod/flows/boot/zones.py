@@ -69,7 +69,8 @@ def transfer(tx: Tx, name: str, site: Site) -> Transfer | None:
 
 
 def configured(tx: Tx, site: Site, now: float) -> None:
-    """Raise the serials if what the site file says about the zones has changed."""
+    """Raise the serials if the domain, the name servers or the subnets in the site file have
+    changed."""
     content = repr(
         (
             site.domain,

@@ -31,7 +31,7 @@ class MailChoice:
 
 
 def mine(tx: Tx, who: Who) -> list[MailChoice]:
-    """Return what the one who asks has chosen, for each kind that they can have. Raises
+    """Return the choices of the user `who`, for each kind of notices that the user can get. Raises
     `Refused`."""
     chosen = mail_choices.of(tx, rights.user_of(who))
     return [
@@ -41,7 +41,8 @@ def mine(tx: Tx, who: Who) -> list[MailChoice]:
 
 
 def choose(tx: Tx, *, who: Who, chosen: Mapping[str, NoticeMail], now: float) -> list[MailChoice]:
-    """Note when kinds of notices come by mail to the one who asks. Raises `Refused`."""
+    """Store when the user `who` gets kinds of notices by mail; return all choices of the user.
+    Raises `Refused`."""
     user_id, kinds = rights.account(who), notice_texts.for_person(who.admin)
     people.lock(tx, user_id)
     for name, mail in chosen.items():
@@ -71,8 +72,8 @@ def digests_due(tx: Tx, hour: int, now: float) -> bool:
 
 
 def send_digests(tx: Tx, hour: int, now: float) -> int:
-    """Write the daily mails that are due, which are delivered as notices are; return how many. Of
-    several servers that do so at once one does it: the others find nothing that waits."""
+    """Write the daily mails that are due, which are delivered like notices; return how many. If
+    several servers do this at once, one writes the mails and the others find none due."""
     before = notice_delivery.digest_before(now, hour)
     return sum(
         _send_digest(tx, user_id, before, now)
@@ -87,7 +88,7 @@ def _send_digest(tx: Tx, user_id: int, before: float, now: float) -> bool:
     if not waiting or user is None or not user.able or not user.email:
         return False
     text = notice_texts.digest(notices.DIGEST, waiting)
-    # `events` keeps it from the notices that others are shown
+    # a row with `events` is not listed among the notices that others see
     owner = {"group_id": None, "vcluster_id": None, "events": "[]"}
     notices.add(tx, [(notices.EMAIL, user.email)], now=now, **text, **owner)
     return True

@@ -1,8 +1,9 @@
 """Notices: their deliveries, and reading them.
 
-A delivery is claimed, tried, and closed or put off; a server that dies in between leaves a claim
-that runs out, and the delivery is tried again: at least once. A target that does not answer rests
-as a whole, so a dead webhook costs one attempt at a time, however much waits for it.
+A delivery is claimed, tried, and closed or put off. If the server dies in between, its claim runs
+out and the delivery is tried again: a notice is delivered at least once. After a target has not
+answered, all deliveries to it pause, so a dead webhook costs one attempt at a time, however many
+wait for it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A claimed delivery with what it delivers; `group` is None for the site's administrators;
-    `turn`: how often the group's webhook's secret was changed; `form`: what the webhook
-    expects; `left_out`: addresses in the site file that are not told, because the administrators
-    chose so."""
+    """A claimed delivery with its notice.
+
+    group     name of the group; None: the site's administrators
+    turn      how often the secret of the group's webhook was changed
+    form      the format that the webhook expects
+    left_out  addresses in the site file to which the notice is not sent, because the
+              administrators chose so
+    """
 
     send: Send
     notice: Notice
@@ -55,12 +60,12 @@ class Delivery:
 
     @property
     def to(self) -> Target:
-        """Channel and target."""
+        """Return channel and target."""
         return self.send.channel, self.send.target
 
     @property
     def whom(self) -> str:
-        """Return for whom the notice is, as a mail's last line names them."""
+        """Return the recipients, as the last line of a mail names them."""
         if self.notice.kind == store.DIGEST:
             return "you, as your account says"
         return "the site's administrators" if self.group is None else f"group {self.group}"
@@ -72,8 +77,8 @@ class Delivery:
 def claim(
     tx: Tx, server: str, running: Collection[Target], now: float, lease: float
 ) -> list[Delivery]:
-    """Claim for `lease` seconds what is to be sent now, while deliveries to `running` are under way
-    in this server."""
+    """Claim due deliveries for `lease` seconds. `running`: targets to which this server is
+    delivering at the moment."""
     due = {
         (channel, target): send_id
         for channel, target, send_id in store.due(tx, now, 10 * policy.AT_ONCE)
@@ -95,8 +100,8 @@ def claim(
 
 
 def _left_out(tx: Tx, notice: Notice) -> frozenset[str]:
-    """Return the addresses of administrators who had chosen, when the notice was written, that it
-    comes to them otherwise or not at all."""
+    """Return the addresses of administrators who had chosen, before the notice was written, to get
+    such notices in other ways or not at all."""
     kind = notice_texts.KINDS.get(notice.kind)
     if kind is None or kind.stays:
         return frozenset()
@@ -105,7 +110,7 @@ def _left_out(tx: Tx, notice: Notice) -> frozenset[str]:
 
 
 def succeeded(tx: Tx, delivery: Delivery, remark: str, now: float) -> None:
-    """Record that a notice was delivered; `remark`: to whom not ('': to all)."""
+    """Record that a notice was delivered; `remark`: to whom it was not ('': to all)."""
     store.close(tx, delivery.send, now, True, remark)
 
 
@@ -115,8 +120,8 @@ def failed(
     """Record a failed delivery; return when the next try is, or None when the notice is given up.
 
     lasting   trying again is of no use
-    dead      nobody answers there: whatever else goes to the webhook (or through the mail server)
-              rests as long
+    dead      the target did not answer: all other deliveries to the webhook (or through the mail
+              server) pause as long
     """
     send, channel = delivery.send, delivery.send.channel
     whole = send.target if channel == store.WEBHOOK else None
@@ -148,15 +153,15 @@ def one(tx: Tx, notice_id: int) -> NoticeView:
 def deliveries(
     tx: Tx, *, group: str, page: Page = ALL, state: str | None = None, channel: str | None = None
 ) -> Listed[tuple[Send, Notice]]:
-    """Return what was, or is to be, delivered to a group, the newest first. Raises `Refused`."""
+    """Return the deliveries to a group, made or due, the newest first. Raises `Refused`."""
     return lists.deliveries(
         tx, page, groups.named(tx, group, "group").id, state=state, channel=channel
     )
 
 
 def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result[tuple[Send, Notice]]:
-    """Deliver something once more, by the same channel to where it leads now. The value is
-    (delivery, notice), the new delivery's. Raises `Refused`."""
+    """Deliver a notice once more, by the same channel to its present target. Return the new
+    delivery and the notice. Raises `Refused`."""
     found = groups.named(tx, group, "group")
     before = store.sent(tx, send_id, found.id)
     if before is None:
@@ -172,8 +177,8 @@ def again(tx: Tx, *, group: str, send_id: int, now: float) -> Result[tuple[Send,
 
 
 def test(tx: Tx, group: str, actor: str, now: float) -> Result[NoticeView]:
-    """Send the group a test notice; the value is its view. Raises `Refused`, too if the group has
-    no channel."""
+    """Send the group a test notice, and return it. Raises `Refused`, also if the group has no
+    channel."""
     found = groups.named(tx, group, "group")
     if not (found.email or found.webhook):
         raise Refused(

@@ -1,8 +1,7 @@
-"""Events of nodes and vclusters, put together into posts for the webhooks of the groups that want
+"""Events of nodes and vclusters, collected into posts for the webhooks of groups that subscribe to
 them.
 
-`due` only looks; `gather` writes. What a post has in it is delivered, tried again and shown like a
-notice.
+`due` only reads; `gather` writes. A post is delivered, tried again and shown like a notice.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from cod.store.engine import Tx
 from cod.store.notices import notices, webhook_feed
 
 KINDS = dict(zip(webhook_feed.KINDS, notices.EVENTS, strict=True))
-"""The `kind` of a post, by what groups say that they want."""
+"""The `kind` of a post, by the event class that groups subscribe to."""
 KEPT = 14 * 86400.0  # seconds that posts can be looked at, and sent again
-BATCH = 200  # of those that are older, removed at a time
+BATCH = 200  # older posts that are deleted at a time
 
 
 def due(tx: Tx, now: float) -> bool:
@@ -36,7 +35,8 @@ def due(tx: Tx, now: float) -> bool:
 
 
 def gather(tx: Tx, now: float) -> int:
-    """Write the posts that are due; how many. Of several servers that do so at once one does it."""
+    """Write the posts that are due; return how many. If several servers do this at once, one writes
+    the posts."""
     readers = webhook_feed.readers(tx)
     notices.forget_events(tx, now - KEPT, BATCH)
     return sum(_gather(tx, kind, readers[kind], now) for kind in webhook_feed.KINDS)

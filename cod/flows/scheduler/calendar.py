@@ -2,7 +2,7 @@
 known time.
 
 Vclusters of groups that the reader may not see have bars without names. Nodes that nobody holds or
-has reserved are shown by type. Maintenance windows are everybody's to see.
+has reserved are shown by type. Every reader sees all maintenance windows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ class Bar:
     """Nodes of a vcluster from `start` to `end` (None: the lease has no end).
 
     kind     'held': until the lease's end; 'draining': held after that; 'reserved': in advance;
-             'expected': of a request that waits, as its start is told; 'moving': nodes that
-             another vcluster gives by `start`; 'leaving': nodes that this vcluster gives back by
-             `end`
-    request  the request that the nodes are for; None for nodes held already, or where the reader
-             may not see it
+             'expected': of a waiting request, from its expected start; 'moving': nodes that another
+             vcluster gives by `start`; 'leaving': nodes that this vcluster gives back by `end`
+    request  id of the request that the nodes are for; None for nodes that are held already, or if
+             the reader may not see the request
     """
 
     kind: str
@@ -45,8 +44,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A vcluster in the calendar. `group`, `vcluster`: None where the reader may not see it.
-    `types`: nodes held now, by the type's name ('' for nodes without a type)."""
+    """A vcluster in the calendar. `group` and `vcluster` are None if the reader may not see the
+    vcluster. `types`: nodes held now, by the type's name ('' for nodes without a type)."""
 
     group: str | None
     vcluster: str | None
@@ -88,8 +87,12 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Rows with bars between `since` and `until`: those that the reader may see first. `omitted`:
-    further rows. `free`: from now on, by type. `maintenance`: by its beginning."""
+    """Rows with bars between `since` and `until`; vclusters that the reader may see come first.
+
+    omitted      number of further rows
+    free         free nodes from now on, by type
+    maintenance  windows, by their beginning
+    """
 
     since: float
     until: float
@@ -220,8 +223,8 @@ def _held(one: vclusters.Live, nodes: int, start: float, now: float) -> list[Bar
 
 
 def _coming(request: Request, lease_end: float | None, shown: int | None, now: float) -> list[Bar]:
-    """Return one bar: of a reservation in advance, or of the nodes that a move has yet to bring. A
-    move without such nodes has none."""
+    """Return the bar of a reservation in advance, or of the nodes that a move has yet to bring; no
+    bar for a move that has brought all nodes."""
     count = sum(one.count for one in request.tuples) - request.granted
     if request.starts_at is not None:
         start = max(request.starts_at, now)
@@ -235,8 +238,8 @@ def _coming(request: Request, lease_end: float | None, shown: int | None, now: f
 
 
 def _expected(waiting: starts.Expected, one: vclusters.Live, now: float) -> Bar:
-    """Return the bar of a request that waits: it lasts for the lease of its vcluster, which begins
-    with it if that is pending."""
+    """Return the bar of a waiting request. The bar ends with its vcluster's lease, which, for a
+    pending vcluster, begins with the bar."""
     start = max(waiting.at, now)
     end = one.expires_at
     if one.state == VclusterState.PENDING:
@@ -246,8 +249,8 @@ def _expected(waiting: starts.Expected, one: vclusters.Live, now: float) -> Bar:
 
 
 def _order(row: Row) -> tuple[bool, str, str, float]:
-    """Return the key that rows are sorted by: rows of vclusters by group and name, then the others
-    by group and by the end of their first bar."""
+    """Return the key that rows are sorted by: first rows with a vcluster's name, by group and name,
+    then rows without, by the end of their first bar."""
     end = row.bars[0].end
     return (
         row.vcluster is None,

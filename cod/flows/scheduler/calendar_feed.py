@@ -1,8 +1,8 @@
 """The calendar feed: leases, reservations in advance and maintenance, as entries of a calendar.
 
-An entry's sequence is reckoned from what it shows, so that nothing has to be counted: the end of a
-lease only moves on, and what has ended does not change any more. Maintenance moves in both
-directions, and has a revision.
+An entry's sequence number is computed from its content, so that changes need not be counted: the
+end of a lease only becomes later, and a lease that has ended does not change any more. Maintenance
+may move to earlier and later times, so a window has a revision.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from cod.store.people import groups as group_rows
 from cod.store.scheduler import calendar_feed, maintenance
 from cod.store.scheduler.calendar_feed import Booked, LeasedVcluster
 
-KEPT = 30 * 86400.0  # seconds for which what has ended or was cancelled stays in the feed
-MOST = 2000  # vclusters, and reservations: the newest
-LAST = 2**30  # the sequence of what does not change any more
+KEPT = 30 * 86400.0  # seconds for which an entry that has ended or was cancelled stays in the feed
+MOST = 2000  # vclusters in the feed, and reservations: the newest
+LAST = 2**30  # the sequence of an entry that does not change any more
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An entry of a calendar.
 
-    uid        stays the same for as long as the entry is of the same thing
-    start, end   seconds since the epoch; end None: it is not known
-    sequence   rises with each change of the times, or when it is cancelled
-    changed    when it was changed last, as far as that is known
+    uid        stays the same for as long as the entry is about the same thing
+    start, end   seconds since the epoch; end None: not known
+    sequence   rises with each change of the times, and when the entry is cancelled
+    changed    when the entry was changed last, as far as that is known
     url        of the page about it; '': none
-    cancelled  it will not take place
+    cancelled  the event will not take place
     """
 
     uid: str
@@ -54,8 +54,8 @@ class Feed:
 
 
 def read(tx: Tx, *, who: Who, base: str, site: Site, now: float) -> Feed:
-    """Return the feed of one who asks by a token: of its group, of all groups of its user, or, of
-    an administrator's, of the site. `base`: the address of the portal."""
+    """Return the feed for the token of `who`: of the token's group, of all groups of its user, or,
+    for an administrator's token, of the site. `base`: the address of the portal."""
     since = now - KEPT
     vclusters = {one.id: one for one in calendar_feed.leased(tx, who.groups, since, MOST)}
     entries = [
@@ -96,8 +96,8 @@ def _lease(one: LeasedVcluster, start: float, base: str, domain: str) -> Entry:
 
 
 def _reservation(one: Booked, vcluster: LeasedVcluster, base: str, domain: str) -> Entry:
-    """Return the entry of a reservation; that of a cluster's first nodes becomes the entry of its
-    lease."""
+    """Return the entry of a reservation. The entry for a vcluster's first nodes later becomes the
+    entry of its lease."""
     first = one.kind == "create"
     granted = one.state == RequestState.GRANTED
     cancelled = not granted and one.state not in UNDECIDED

@@ -2,9 +2,8 @@
 the site.
 
 An administrator plans, changes and ends them; the manager carries them out (`run`), a few nodes in
-each transaction. What has been done to a node is in its row and in the window's, so a manager that
-stops anywhere is followed by another that goes on. The rule for leases is
-`policy.reservations.maintenance`.
+each transaction. Rows of the nodes and of the window record what has been done, so that another
+manager can go on wherever one stops. `policy.reservations.maintenance` has the rule for leases.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ def plan(tx: Tx, context: FlowContext, *, asked: AskedWindow) -> Result[WindowVi
     late = _failing(tx, site, now)
     window = rows.add(
         tx,
-        # at the next look of the manager: until then nobody is taken by surprise
+        # a planned window runs after the manager's next look at the earliest
         state=WindowState.RUNNING if asked.drain else WindowState.PLANNED,
         begins_at=asked.begins_at,
         ends_at=asked.ends_at,

@@ -1,10 +1,10 @@
 """Moving nodes from one vcluster to another of the same owner.
 
-A move is a request of the vcluster that gets the nodes, of kind 'move', with reclaims from the one
-that loses them, all made at once: the nodes are reserved for the request from the beginning, so
-that no other request gets them on the way. Who answers for the source is told the deadline, and
-gives nodes back, as for any reclaim; nodes that are still held at the deadline are taken. Nodes are
-granted as they come. Withdrawing the request ends the move.
+A move is a request, of kind 'move', of the vcluster that gets the nodes, together with reclaims
+from the vcluster that loses them. The nodes are reserved for the request from the beginning, so
+that no other request gets them meanwhile. The source's owner or VCM is told the deadline, and gives
+nodes back, as for any reclaim; nodes that are still held at the deadline are taken. Nodes are
+granted as they become free. Withdrawing the request ends the move.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ def start(
     within: float | None = None,
     only: Sequence[str] = (),
 ) -> Result[RequestView]:
-    """Move `count` nodes of the vcluster `source` to `target`. The value is the request's view, as
-    the groups of who asks see it.
+    """Move `count` nodes of the vcluster `source` to `target`; return the request as the caller's
+    groups see it. Raises `Refused`.
 
     within  seconds that the source has to give the nodes back; None: the grace of its group
-    only    names of node types that may move; empty: all that match what `target` wants of nodes
-    Raises `Refused`.
+    only    names of node types that may move; empty: all types that meet the requirements of
+            `target`
     """
     site, now, actor, seen = context.site, context.now, context.actor, context.who.groups
     if context.key and (before := requests.by_key(tx, context.key)):
@@ -68,7 +68,7 @@ def start(
             )
         return Result(view)
     loser, taker = _both(tx, source, target)
-    # reservations that have no place already are not this move's doing
+    # reservations that cannot be met already do not forbid the move
     late = advance_reservations.failing(tx, site, now)
     deadline = (
         core_preemption.deadline(tx, loser, site.policy, now) if within is None else now + within
@@ -180,7 +180,7 @@ def _check_lease(taker: Vcluster, deadline: float, now: float) -> None:
 
 
 def _check_count(tx: Tx, loser: Vcluster, count: int) -> None:
-    """Refuse to leave the source without a node."""
+    """Raise `Refused` if the source would be left without a node."""
     held, leaving = min(vclusters.held(tx, loser.id), loser.size), reclaims.leaving(tx, loser.id)
     most = preemption.movable(held, leaving)
     if count > most:
@@ -196,8 +196,8 @@ def _check_count(tx: Tx, loser: Vcluster, count: int) -> None:
 def _able(
     tx: Tx, loser: Vcluster, taker: Vcluster, count: int, only: Sequence[str], site: Site
 ) -> list[Node]:
-    """Return the source's nodes that may move: they match what the target wants, and leave for
-    nobody else. Raise `Refused` where they are too few."""
+    """Return the source's nodes that may move: those that meet the target's requirements and are
+    not leaving already. Raise `Refused` if they are fewer than `count`."""
     kinds = {one.id: one for one in types.every(tx)}
     if unknown := sorted(set(only) - {one.name for one in kinds.values()}):
         raise Refused("not_found", f"there is no node type {unknown[0]!r}", "types")

@@ -2,8 +2,8 @@
 transaction open.
 
 `flows.scheduler.apply_plan` cuts the plan into short transactions. `preview` shows people what a
-pass would do, `flows.scheduler.explain` why a request waits, out of the same snapshot and the same
-policy: nothing is decided twice.
+pass would do, and `flows.scheduler.explain` why a request waits. Both use the same snapshot and the
+same policy, so no decision is made in two places.
 """
 
 from __future__ import annotations

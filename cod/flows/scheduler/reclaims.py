@@ -1,7 +1,8 @@
-"""Reclaims, for those who lose nodes by them: which are open, and naming the nodes that are given.
+"""Reclaims, for vclusters that lose nodes by them: the open ones, and answers that name the nodes
+to give.
 
-Nobody has to answer. The manager has chosen nodes when it wrote the reclaim, and takes them when
-the deadline has passed; who answers for the vcluster knows better which it can spare.
+No answer is needed. The manager chooses nodes when it opens the reclaim, and takes them after the
+deadline. But the vcluster's owner or VCM knows better which nodes the vcluster can spare.
 """
 
 from __future__ import annotations
@@ -39,18 +40,20 @@ def answer(
     later: Mapping[str, float] | None = None,
     passing_over: bool = False,
 ) -> Result[ReclaimView]:
-    """Answer a reclaim: the one who answers for the vcluster gives those nodes (host names in it,
-    or the site's names). The value is a `ReclaimView`, as the groups of
-    who asks see it.
+    """Answer a reclaim: release the nodes `nodes_` (host names in the vcluster, or the site's
+    names) for it. Return the reclaim as the caller's groups see it. Raises `Refused`; then no node
+    is released.
 
-    later  nodes that it will give, by when: those are taken at the deadline, in place of those that
-           were chosen, as far as they are of the kind and are wanted; names that it has no nodes of
-           are passed over. It replaces what was promised before; None: that stays
-    passing_over  nodes whose grants the vcluster's VCM has not acknowledged are passed over: an
-           answer that it repeats means the ones that had their names before
-    They have to be of the kind that is taken, and no more than are still wanted. Nodes that were
-    given for this reclaim before are passed over, and once it is over all that its vcluster does
-    not hold, so that repeating an answer changes nothing. Raises `Refused`; then nothing is given.
+    later  nodes that the vcluster promises to give, each with the time by which. They are taken at
+           the deadline in place of nodes that were chosen, if they are of the reclaim's kind and
+           still needed. Names of which the vcluster has no node are ignored. These promises replace
+           the former ones; None: the former ones stay
+    passing_over  ignore nodes whose grants the vcluster's VCM has not acknowledged: a repeated
+           answer means the nodes that had these names before
+
+    The nodes have to be of the reclaim's kind, and no more than it still takes. A repeated answer
+    changes nothing: nodes that were given for this reclaim before are ignored, and, once it is
+    over, all nodes that the vcluster does not hold.
     """
     now = context.now
     current = reclaims.get(tx, reclaim_id)

@@ -1,5 +1,5 @@
-"""A vcluster's nodes are installed anew where they are: asked for, shown, and withdrawn as long as
-they have not begun. The manager begins with them (`core.nodes.reinstalls`)."""
+"""Reinstallation of a vcluster's nodes, which the vcluster keeps meanwhile: requested, shown, and
+withdrawn for nodes that have not begun. The manager begins it (`core.nodes.reinstalls`)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MOST = 100_000  # names that ranges stand for
 
 @dataclass(frozen=True, slots=True)
 class ReinstalledNode:
-    """A node that is installed anew, or waits for it.
+    """A node that is being reinstalled, or waits for it.
 
-    template  'name@revision' that it gets
-    begun_at  when it left its system; None: it has not begun
-    state     of the node now; `done` of `total`: its disks, as far as they are written
+    template  'name@revision' that the node gets
+    begun_at  when the node left its system; None: it has not begun
+    state     of the node now; `done` of `total` bytes are written to its disks
     """
 
     name: str
@@ -53,13 +53,12 @@ def want(
     template: str | None = None,
     at_once: int = 0,
 ) -> Result[list[ReinstalledNode]]:
-    """Have nodes of a vcluster installed anew; return these.
+    """Have nodes of a vcluster reinstalled; return these nodes. Raises `Refused`.
 
-    nodes_    host names or names, with ranges; none: all that `where`, a filter, means
-    template  as `templates.usable` takes it; None: each its own revision. Where all nodes get it,
-              it is the vcluster's from then on
-    at_once   nodes at a time; 0: all
-    Raises `Refused`.
+    nodes_    host names or names, with ranges; none: all nodes that match the filter `where`
+    template  a name as `templates.usable` accepts it; None: each node gets its own revision again.
+              If all nodes get a template, it becomes the vcluster's template
+    at_once   number of nodes that are reinstalled at a time; 0: all
     """
     vcluster = vclusters.named(tx, name, lock=True)
     if vcluster.state != VclusterState.ACTIVE or vcluster.drain_until is not None:
@@ -92,13 +91,13 @@ def check(tx: Tx, context: FlowContext, **asked: object) -> list[ReinstalledNode
 
 
 def under_way(tx: Tx, name: str) -> list[ReinstalledNode]:
-    """Return the nodes of a vcluster that are installed anew, or wait for it. Raises `Refused`."""
+    """Return the nodes of a vcluster that are being reinstalled, or wait for it."""
     vcluster = vclusters.by_name(tx, name)
     return [] if vcluster is None else [one for _, one in _shown(tx, vcluster)]
 
 
 def withdraw(tx: Tx, *, name: str) -> Result[list[ReinstalledNode]]:
-    """Leave the nodes that have not begun as they are; return those that go on. Raises
+    """Cancel the reinstallation of nodes that have not begun; return the nodes that go on. Raises
     `Refused`."""
     vcluster = vclusters.named(tx, name, lock=True)
     waiting = [node.id for node, row in reinstalls.every(tx, vcluster.id) if row.begun_at is None]
@@ -117,7 +116,8 @@ def _chosen_nodes(
     names: Sequence[str],
     where: str,
 ) -> list[Node]:
-    """Return the vcluster's nodes that are named and that the filter means. Raises `Refused`."""
+    """Return the nodes of the vcluster that are named and that match the filter. Raises
+    `Refused`."""
     tree = selection.filter_of(where, context.who, context.now)
     found = list(held)
     if names:
@@ -167,7 +167,7 @@ def _check_hardware(tx: Tx, chosen_nodes: Sequence[Node], chosen: Template | Non
 
 
 def _shown(tx: Tx, vcluster: Vcluster) -> list[tuple[int, ReinstalledNode]]:
-    """Return each node that is installed anew, or waits for it, with its id."""
+    """Return each node that is being reinstalled, or waits for it, with its id."""
     every = reinstalls.every(tx, vcluster.id)
     known = {one: templates.get(tx, one) for one in {row.template_id for _, row in every}}
     return [

@@ -34,12 +34,11 @@ MOST_TUPLES = 100
 def submit(
     tx: Tx, context: FlowContext, *, vcluster: str, asked: AskedNodes, possible: bool = False
 ) -> Result[RequestView]:
-    """Ask for more nodes for an active vcluster: all of them, or nothing. The value is the
-    request's view.
-
-    possible  refuse what no machines of the site could ever meet (`core.admission`); else the
-              manager's pass rejects it
+    """Request more nodes for an active vcluster, which are granted all at once; return the request.
     Raises `Refused`.
+
+    possible  refuse a request that no machines of the site could ever meet (`core.admission`);
+              otherwise the manager's pass rejects such a request
     """
     site, now = context.site, context.now
     if context.key and (known := requests.by_key(tx, context.key)):
@@ -93,7 +92,7 @@ def submit(
     if why and starts_at is not None:
         request = replace(request, reason=reasons.begins(starts_at, why))
         requests.explain(tx, {request.id: request.reason})
-    # all is known of it but what its templates are called
+    # the view needs only the names of the templates from the database
     run = {one.template_id: templates.ROWS.known(tx, one.template_id) for one in tuples}
     names = [f"{run[one.template_id].name}@{run[one.template_id].revision}" for one in tuples]
     return Result(RequestView(request, holder.name, tuple(names)), (Effect("wake", "manager"),))
@@ -110,9 +109,9 @@ def check_size(wanted: Sequence[object]) -> None:
 def withdraw(
     tx: Tx, *, request_id: int, reason: str, now: float, seen: frozenset[int] | None = None
 ) -> Result[RequestView]:
-    """Take back a request that waits or is stopped. The first request of a vcluster ends with the
-    vcluster only. The value is the request as the groups in `seen` (None: all) see it. Of a move,
-    nodes that have not been granted stay where they are, or are free."""
+    """Withdraw a request that waits or is stopped; return it as the groups in `seen` (None: all)
+    see it. The first request of a vcluster cannot be withdrawn: delete the vcluster instead. Nodes
+    of a move that have not been granted stay in their vcluster, or are free."""
     request = requests.numbered(tx, request_id)
     if request.kind == "create":
         raise Refused(
@@ -129,7 +128,7 @@ def withdraw(
         raise Refused(
             "conflict", f"request {request_id} does not wait: it is {request.state}", "id"
         )
-    if vcluster is not None:  # it does without the node that it lost
+    if vcluster is not None:  # the lost node is not replaced
         vclusters.change(tx, vcluster, now, size=vcluster.size - 1)
     return Result(views.request(tx, request.id, seen), (Effect("wake", "manager"),))
 
@@ -144,9 +143,9 @@ def change(
     seen: frozenset[int] | None = None,
 ) -> Result[RequestView]:
     """Have a vcluster that waits for its first nodes begin with `count` of them, no more than it
-    asked for, of several types and blocks if `spread` (None: as it asked). Another request, which
-    has the old one's place in the queue, is made in place of the old one, and is the value, as for
-    `withdraw`. Raises `Refused`."""
+    requested, of several types and blocks if `spread` (None: as it requested). A new request with
+    the same place in the queue replaces the old one; return it, as `withdraw` does. Raises
+    `Refused`."""
     request = requests.numbered(tx, request_id, lock=True)
     if request.state != RequestState.PENDING:
         raise Refused(
@@ -165,7 +164,7 @@ def change(
         )
     vcluster = vclusters.known(tx, request.vcluster_id, lock=True)
     watching = watchers.of(tx, request.id)
-    for user_id in watching:  # they watch the new one instead
+    for user_id in watching:  # these users watch the new request instead
         watchers.remove(tx, request.id, user_id)
     core_requests.take_back(tx, request, "it was changed", now)
     vclusters.change(tx, vcluster, now, size=count, creation_size=count)
@@ -185,8 +184,8 @@ def change(
 
 
 def watch(tx: Tx, context: FlowContext, *, request_id: int, on: bool) -> Result[RequestView]:
-    """Tell the one who asks, by e-mail, when the request is decided, or no more. Raises
-    `Refused`."""
+    """Have the asking user told by e-mail when the request is decided; with `on` False, not any
+    more. Raises `Refused`."""
     user_id = rights.account(context.who)
     request = requests.numbered(tx, request_id, lock=True)
     if not on:
@@ -211,8 +210,8 @@ def watches(tx: Tx, who: Who, request_id: int) -> bool:
 def retry(
     tx: Tx, *, request_id: int, template: str = "", seen: frozenset[int] | None = None
 ) -> Result[RequestView]:
-    """Try a stopped request again, with another template (its full name, or 'name@revision') if one
-    is given: its nodes run that. The value is as for `withdraw`. Raises `Refused`."""
+    """Try a stopped request again, and return it as `withdraw` does. If `template` (its full name,
+    or 'name@revision') is given, the nodes will run this template. Raises `Refused`."""
     request = requests.numbered(tx, request_id, lock=True)
     if request.state != RequestState.STOPPED:
         raise Refused("conflict", f"request {request_id} is {request.state}, not stopped", "id")

@@ -39,7 +39,7 @@ from cod.store.scheduler import series as rows
 
 Create = Callable[..., Result[Any]]
 """`flows.scheduler.vclusters.create`."""
-_COLUMNS = ("name", "group", "lease", "starts_at")  # of `AskedVcluster`, that the row has itself
+_COLUMNS = ("name", "group", "lease", "starts_at")  # fields of `AskedVcluster` with own columns
 
 
 def create(

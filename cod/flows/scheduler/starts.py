@@ -1,8 +1,8 @@
 """Expected starts of waiting requests: they are stored as they are shown, and compared with the
 real starts.
 
-The starts are reckoned in a process of their own (`cod.workers.starts`), which gets a `question`
-and gives back what `policy.reservations.starts.predicted` returns.
+A process of its own (`cod.workers.starts`) computes the starts: it gets a `question`, and gives
+back what `policy.reservations.starts.predicted` returns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cod.store.scheduler.starts import StartRow
 Claim = claims.Claim
 usually = request_starts.usually
 Observed = core_snapshot.Observed
-SLIGHT = 30.0  # seconds: a start that has moved by less is not told anew
+SLIGHT = 30.0  # seconds: a start that has moved by less is not stored anew
 
 
 def look(tx: Tx, site: Site, now: float, before: Observed | None = None) -> Observed:
@@ -56,13 +56,13 @@ def tell(tx: Tx, forecast: Sequence[StartRow], now: float) -> None:
 
 
 def settle(tx: Tx, now: float) -> None:
-    """Note which requests have begun."""
+    """Record the real starts of requests that have begun; forget other ended ones, and old ones."""
     starts.settle(tx, now - request_starts.KEPT)
 
 
 def gauges(tx: Tx, now: float) -> tuple[dict[str, float], dict[str, int]]:
-    """Return quantiles of the errors of what was told, in seconds, and how many requests that began
-    lately were told a start ('yes') or not ('no')."""
+    """Return quantiles of the errors of expected starts, in seconds, and how many requests that
+    began lately had an expected start ('yes') or none ('no')."""
     errors, counts, begun = request_starts.compared(tx, now)
     return policy.quantiles(errors), {"yes": counts, "no": begun - counts}
 

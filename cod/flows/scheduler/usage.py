@@ -1,6 +1,7 @@
-"""The pool over time, counted once a minute: nodes by state, and how many each group held.
+"""The site's nodes over time, counted once a minute: by state, and by the group that held them.
 
-As with the energy accounts, a server first reads and computes, then moves the mark and writes."""
+As for the energy accounts, a server first reads and computes, then moves the watermark and
+writes."""
 
 from __future__ import annotations
 
@@ -15,13 +16,13 @@ from cod.store.engine import Tx
 from cod.store.people import replies
 from cod.store.scheduler import usage
 
-KEPT_REPLIES = 86400.0  # seconds that answers to questions with an Idempotency-Key are kept
+KEPT_REPLIES = 86400.0  # seconds that answers to API calls with an Idempotency-Key are kept
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Nodes by holder, type and state; what they were since `before` (None: nobody has ever
-    counted), until `now`."""
+    """Numbers of nodes by holder, type and state, from `before` (None: this is the first count)
+    until `now`."""
 
     before: float | None
     now: float
@@ -29,7 +30,7 @@ class Count:
 
 
 def count(tx: Tx, now: float) -> Count | None:
-    """Return the nodes as they are; None where that was put down already."""
+    """Return the present numbers of nodes; None if they were counted for this time already."""
     before = watermarks.at(tx, watermarks.POOL)
     if before is not None and before == now:
         return None
@@ -37,8 +38,8 @@ def count(tx: Tx, now: float) -> Count | None:
 
 
 def note(tx: Tx, counted: Count) -> bool:
-    """Add the counts to the pool's history, and delete those that are too old. Return False where
-    another server has done so."""
+    """Add the numbers to the history, and delete numbers that are too old. Return False if another
+    server has added its own."""
     if not watermarks.move(tx, watermarks.POOL, counted.before, counted.now):
         return False
     if counted.before is not None:
@@ -54,8 +55,8 @@ def note(tx: Tx, counted: Count) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Nodes on the average, for each of a chart's spans. `key`: None for all that are shown
-    together."""
+    """Average numbers of nodes, for each of a chart's spans. `key`: the name of the series; None:
+    all that are shown together."""
 
     key: str | None
     nodes: tuple[float, ...]
@@ -63,7 +64,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Series over the same spans: each begins at one of `starts` and lasts `span` seconds."""
+    """Series over the same spans of time: each span begins at one of `starts` and lasts `span`
+    seconds."""
 
     by: str
     span: int
@@ -85,8 +87,8 @@ def held(
     type: str = "",
     now: float,
 ) -> Chart:
-    """Return who held how many nodes, of these groups (None: all): the `limit` largest by name, the
-    rest together. Without times: the last day. Raises `Refused`."""
+    """Return how many nodes the holders of these groups (None: of all) held: the `limit` largest by
+    name, the rest together. Without times, of the last day. Raises `Refused`."""
     span, starts = _spans(since, until, now)
     rows = usage.held(
         tx, span, starts[0], starts[-1], by, groups, group=group, vcluster=vcluster, type=type
@@ -103,7 +105,8 @@ def held(
 def states(
     tx: Tx, *, since: float | None, until: float | None, type: str = "", now: float
 ) -> Chart:
-    """Return nodes by state; of one type, if it is named. Raises `Refused`."""
+    """Return the numbers of nodes by state; only nodes of one type, if it is named. Raises
+    `Refused`."""
     span, starts = _spans(since, until, now)
     rows = usage.by_state(tx, span, starts[0], starts[-1], type)
     series = tuple(_series(rows, span, starts, len(rows)))
@@ -128,7 +131,7 @@ def _spans(since: float | None, until: float | None, now: float) -> tuple[int, l
 def _series(
     rows: Iterable[tuple[str, int, float]], span: int, starts: Sequence[int], limit: int
 ) -> Iterable[Series]:
-    """Yield the largest first; what is beyond `limit` added up."""
+    """Yield the `limit` largest series, the largest first, and then the sum of all others."""
     places = {start: place for place, start in enumerate(starts)}
     found: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * len(starts))
     for key, start, seconds in rows:

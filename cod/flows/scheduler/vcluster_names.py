@@ -37,7 +37,7 @@ def put(tx: Tx, context: FlowContext, *, vcluster: str, name: str, target: str) 
 
 
 def remove(tx: Tx, *, vcluster: str, name: str, site: Site, now: float) -> None:
-    """Remove a name. What leads to it dangles then. Raises `Refused`."""
+    """Remove a name. Other names that point to it lead nowhere then. Raises `Refused`."""
     holder = _live(tx, vcluster)
     one(tx, vcluster=holder.name, name=name, site=site)
     vcluster_names.remove(tx, holder.id, name)
@@ -45,8 +45,8 @@ def remove(tx: Tx, *, vcluster: str, name: str, site: Site, now: float) -> None:
 
 
 def _live(tx: Tx, vcluster: str) -> Vcluster:
-    """Return the vcluster, locked: two names that would lead to each other are checked one after
-    the other."""
+    """Return the vcluster, locked, so that changes of its names are checked one after the other:
+    two of them at once could make names that point to each other."""
     found = vclusters.by_name(tx, vcluster, lock=True)
     if found is None:
         raise Refused("conflict", f"vcluster {vcluster} has ended", "name")

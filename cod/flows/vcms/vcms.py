@@ -34,7 +34,7 @@ own_keys = requests.keys
 configuration = inner_vcm.configuration
 windows = maintenance.of_vcluster
 T = TypeVar("T")
-MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages read in one look: in all, for one VCM
+MOST_AT_ONCE, MOST_EACH = 1000, 100  # messages that `fresh` returns: in all, for one VCM
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Changes of volumes that file servers are to carry out: which are due, and what came of them.
+"""Changes of volumes that file servers have to carry out: those that are due, and their outcomes.
 
-A change names everything that a volume is to be (`model.WantedVolume`), so that carrying one out
-replaces all before it, and repeating it does no harm. What fails is tried again without end, with
-longer and longer pauses: an export that has to be withdrawn keeps a vcluster's addresses from being
-given on. People are told after `policy.volumes.TELL` failures.
+A change describes the whole wanted state of a volume (`model.WantedVolume`), so that it replaces
+all changes before it, and repeating it does no harm. A failed change is tried again without end,
+with longer and longer pauses: until an export is withdrawn, the vcluster's addresses cannot be
+given to others. People are told after `policy.volumes.TELL` failures.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ LINGERS = 5.0  # seconds that a command of a server that died may still take
 
 
 def began(tx: Tx, server: str, now: float) -> None:
-    """Have the claims of a server whose edge has just started end in `LINGERS` seconds: nobody
-    carries out what it claimed before."""
+    """Shorten the claims of a server whose edge has just started to `LINGERS` seconds: the changes
+    that it claimed before are not being carried out."""
     store.shorten(tx, server, now + LINGERS)
 
 
 def claim(
     tx: Tx, server: str, room: Mapping[str, int], site: Site, now: float, lease: float
 ) -> list[VolumeTask]:
-    """Claim what is due for `lease` seconds: for each file server at most `room[name]` volumes."""
+    """Claim due changes for `lease` seconds, of at most `room[name]` volumes for each file
+    server."""
     left = {name: count for name, count in room.items() if count > 0}
     tasks = []
     for volume in store.due(tx, now, 100, list(left)):
@@ -83,17 +84,17 @@ def wanted(tx: Tx, volume: Volume, site: Site, now: float) -> WantedVolume:
 
 
 def _homes(tx: Tx, group: Group, site: Site) -> Iterator[HomeDirectory]:
-    """Yield the directories of those who have an account on nodes of the group's vclusters."""
+    """Yield the home directories of users with an account on the nodes of the group's vclusters."""
     admins = site.posix.administrators or group.name == groups.SITE
     for user in ldap_rows.users(tx, group.id, admins, limit=MOST_HOMES):
         yield HomeDirectory(user.name, user.uid, user.gid)
 
 
 def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[bool]:
-    """Record that the file server has carried the change out; the value is whether the claim still
-    held.
+    """Record that the file server has carried the change out; return whether the claim was still
+    valid.
 
-    enforced  what holds the volume to its size there
+    enforced  how the file server limits the volume to its size
     """
     volume = store.holds(tx, task)
     if volume is None:
@@ -130,10 +131,10 @@ def succeeded(tx: Tx, task: VolumeTask, enforced: str, now: float) -> Result[boo
 def failed(
     tx: Tx, task: VolumeTask, error: str, now: float, *, goes_on: bool = False
 ) -> float | None:
-    """Record that the attempt failed with `error`; return when it is tried again, None: the claim
-    no longer held.
+    """Record that the attempt failed with `error`; return when it is tried again, or None if the
+    claim was no longer valid.
 
-    goes_on  nothing is wrong: there is so much to delete that another attempt has to go on with it
+    goes_on  nothing is wrong, but there is so much to delete that another attempt has to go on
     """
     volume = store.holds(tx, task)
     if volume is None:
@@ -147,7 +148,7 @@ def failed(
 
 
 def _trouble(tx: Tx, volume: Volume, error: str, now: float) -> None:
-    """Show what is wrong, and tell the volume's group and the administrators of it once."""
+    """Record the error with the volume, and tell the volume's group and the administrators once."""
     store.change(tx, volume.id, reason=error, told=True)
     if not volume.told:
         for group_id in (volume.group_id, None):
@@ -160,17 +161,17 @@ def _trouble(tx: Tx, volume: Volume, error: str, now: float) -> None:
 
 
 def _trouble_over(tx: Tx, volume: Volume, now: float) -> None:
-    """Tell those who were told of the trouble that it is over."""
+    """Tell the volume's group and the administrators that its trouble is over."""
     for group_id in (volume.group_id, None):
         text = notice_texts.volume_trouble_over(volume.name, volume.fileserver)
         notices.add(tx, **text, group_id=group_id, now=now)
 
 
 def compared(tx: Tx, fileserver: str, found: Mapping[int, int], now: float) -> list[int]:
-    """Compare a file server's exports with the database: what it has lost is carried out anew.
-    Return the numbers of exports there that belong to no volume: they are to be withdrawn.
+    """Compare a file server's exports with the database, and have changes that it has lost carried
+    out again. Return the ids of exports that belong to no volume: they have to be withdrawn.
 
-    found  the sequence numbers of its exports, by their numbers
+    found  the sequence numbers of the file server's exports, by export id
     """
     known = store.of_server(tx, fileserver)
     settled = {

@@ -1,7 +1,7 @@
 """Owners' actions on their volumes: create, attach, resize, take snapshots, delete, restore.
 
-Each changes rows and returns the volume as people see it; the file server follows
-(`flows.volumes.exports`).
+Each flow changes rows and returns the volume as people see it; the file server carries the change
+out later (`flows.volumes.exports`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST = (VclusterState.RELEASING, VclusterState.ENDED)
 
 
 def every(tx: Tx, *, now: float, group_ids: frozenset[int] | None = None) -> list[VolumeView]:
-    """Return volumes by name; those of `group_ids` only (None: all)."""
+    """Return the volumes of the groups `group_ids` (None: of all), by name."""
     rows = volumes.every(tx, group_ids)
     attached = volumes.attachments(tx, [volume.id for volume, _ in rows])
     return [
@@ -72,11 +72,11 @@ def create(
     snapshot: str = "",
     sec: NfsSecurity | None = None,
 ) -> VolumeView:
-    """Return a new volume of `group`. Raises `Refused`.
+    """Create a volume of `group`, and return it. Raises `Refused`.
 
     name        bare or in full
-    fileserver  of the site file; '': the first, or that of the source
-    source      full name of a volume whose data it begins with; `snapshot`: as that snapshot has it
+    fileserver  name of a file server; '': the first in the site file, or that of the source
+    source      full name of a volume to copy; `snapshot`: the name of the snapshot to copy
     sec         how NFS protects it; None: as the source is, or as the site file says
     """
     owner = groups.named(tx, group, "group")
@@ -151,9 +151,9 @@ def change(
     size: int | None = None,
     sec: NfsSecurity | None = None,
 ) -> VolumeView:
-    """Change the volume's size to `size` bytes, and how NFS protects it; None: it stays as it is. A
-    volume that holds more already takes no more data. The file server has nothing to do where
-    nothing differs. Raises `Refused`."""
+    """Change the volume's size to `size` bytes, and how NFS protects it (`sec`); None leaves either
+    as it is. A volume that holds more data than its new size accepts no more data. If nothing
+    differs, nothing is done. Raises `Refused`."""
     volume = _kept(tx, name)
     columns = {"size": size or volume.size, "sec": sec or volume.sec}
     if columns == {"size": volume.size, "sec": volume.sec}:
@@ -170,7 +170,8 @@ def change(
 
 
 def _check_room(tx: Tx, volume: Volume, size: int, site: Site) -> None:
-    """Raise `Refused` where the volume cannot have `size` bytes."""
+    """Raise `Refused` if the volume cannot have `size` bytes, by the limits of volumes or by its
+    group's quota."""
     policy.check_size(size)
     taken, own = volumes.taken(tx, volume.group_id)
     group = groups.get(tx, volume.group_id)
@@ -180,7 +181,7 @@ def _check_room(tx: Tx, volume: Volume, size: int, site: Site) -> None:
 
 
 def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> VolumeView:
-    """Order a snapshot. Raises `Refused`."""
+    """Order a snapshot of the volume with the name `snapshot`. Raises `Refused`."""
     volume = _kept(tx, name)
     names.full("", snapshot, "snapshot", thing="a snapshot")
     existing = [one.name for one in volumes.snapshots(tx, [volume.id])]
@@ -198,7 +199,7 @@ def take_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> 
 
 
 def delete_snapshot(tx: Tx, context: FlowContext, *, name: str, snapshot: str) -> VolumeView:
-    """Order the deletion of a snapshot, at once. Raises `Refused`."""
+    """Order the deletion of a snapshot, which cannot be undone. Raises `Refused`."""
     volume = volumes.named(tx, name, lock=True)
     found = next((one for one in volumes.snapshots(tx, [volume.id]) if one.name == snapshot), None)
     if found is None:
@@ -240,7 +241,7 @@ def restore(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
 
 
 def remake(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
-    """Order a new, empty directory for the volume, where the file server has lost it. Raises
+    """Order a new, empty directory for a volume that the file server has lost. Raises
     `Refused`."""
     core.changed(tx, _kept(tx, name), context.now, made_at=None, enforced="")
     return show(tx, name=name, now=context.now)
@@ -263,7 +264,7 @@ def forget(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
 
 
 def room(tx: Tx, *, group: str, site: Site) -> tuple[int, int | None]:
-    """Return (bytes of a group's volumes, bytes that they may have; None: any number)."""
+    """Return (bytes of a group's volumes, quota in bytes); a quota of None: no limit."""
     taken, own = volumes.taken(tx, groups.named(tx, group).id, lock=False)
     return taken, site.volumes.quota if own is None else own
 
@@ -289,7 +290,7 @@ def _not_copied(tx: Tx, volume: Volume, snapshots: Iterable[Snapshot], field: st
 
 
 def _source(volume: Volume, snapshot: str) -> str:
-    """Return the source of a copy, as `WantedVolume.source` names it."""
+    """Return a snapshot's name in the form of `WantedVolume.source`."""
     return f"{volume.id}/{snapshot}"
 
 
@@ -310,7 +311,7 @@ def _server(site: Site, name: str) -> FileServer:
 
 
 def servers(tx: Tx, *, site: Site) -> list[tuple[FileServer, list[Volume]]]:
-    """Return the site's file servers with their volumes, without where and how COD signs in."""
+    """Return the site's file servers with their volumes, without COD's address and keys for SSH."""
     return [
         (
             replace(one, ssh="", ssh_key=None, known_hosts=None),
