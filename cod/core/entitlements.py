@@ -57,8 +57,9 @@ class Kept:
         equals: bool = True,
         open_: int = 0,
     ) -> tuple[preemption.Beyond, preemption.Within]:
-        """Return by how many nodes of the type's pool group `holder` is beyond its guarantee or
-        share, and whether a request of group `asking` stays within its own guarantee or share.
+        """Return by how many nodes of the type's pool group `holder` is beyond its guarantee and
+        its share, and whether a request of group `asking` fits into its guarantee, its share or
+        neither.
 
         asked   (pool, number of nodes) of the request
         equals  both have the same priority; shares matter only then
