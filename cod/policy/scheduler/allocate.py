@@ -1,56 +1,56 @@
-"""The resource manager's decision: which request gets which nodes, and from whom they are taken.
-Pure.
+"""The resource manager's decision: which request gets which nodes, and which vclusters lose nodes
+for it. Pure.
 
-**Order.** Requests are looked at one after the other (`policy.scheduler.priority`). Each is
-satisfied as a whole or not at all. Those of one priority and age are packed into what is free so
-that as many as possible are satisfied (`policy.scheduler.packing`); then those of them that are not
-look for a place to wait in.
+**Order.** Requests are decided one after the other (`policy.scheduler.priority`). Each is granted
+as a whole or not at all. Requests of one priority and age are packed into the free nodes so that as
+many as possible are granted (`policy.scheduler.packing`). Then each of the others looks for a place
+to wait in.
 
 **Which nodes.** Requests match node types and blocks, never single nodes
 (`policy.scheduler.feasibility`). Each tuple of a request is served from one block, unless the
-request may be spread. Among the blocks that are large enough those of the cheapest type are taken
-(the administrator sets costs, and so keeps rare machines for those who need them), and of these the
-largest. Inside a block nodes that hold the wanted template unmodified for the same group go first
-(they need no priming), then warm ones, then cold ones, which are woken.
+request may be spread. Of the blocks that are large enough, the decision takes those of the cheapest
+type (the administrator sets costs, and so keeps rare machines for the requests that need them), and
+of these the largest block. Inside a block nodes that hold the wanted template unmodified for the
+same group go first (they need no priming), then warm ones, then cold ones, which are woken.
 
-**Three tries.** First among what is free: then it is granted. Then with what is on its way to the
-reserve. Then with what may be taken from vclusters of lower priority
-(`policy.scheduler.preemption`): first the lowest only, then the next with it, and so on; nodes of
-the block that are free or on their way count, and only what is short of it is taken. The largest
-block is the one with most nodes free in the first try; later it is the one with most nodes, so that
-a request that waits waits in the same place from pass to pass.
+**Three tries.** The first try uses free nodes: if they suffice, the request is granted. The second
+adds nodes on their way to the reserve. The third adds nodes that may be preempted from vclusters
+(`policy.scheduler.preemption`), from the lowest priority only, then from the two lowest, and so on;
+only as many nodes are preempted as the block lacks. In the first try the largest block is the one
+with most free nodes. Later it is the one with most nodes, so that a waiting request waits in the
+same place from pass to pass.
 
-**Whoever waits** for nodes on their way or being taken keeps the free ones that it would use: it is
-next in order, and they are not given to who comes later. Nodes that were taken for it, or reserved,
-it alone can have; it stays where it has such, as long as there or elsewhere is not enough without
-taking; and what is still to be given back for it is counted, so nothing is taken twice. What it can
-do without, because nodes have come free or are on their way, or because it waits elsewhere or for
-nothing now, need not be given back any more: the reclaim is eased. A request that needs nodes which
-cannot be taken keeps nothing, and smaller requests may pass it. One that all nodes of the site
-could not satisfy is rejected at once; so is one that would have to wait and does not want to. Every
-*no* has a reason with a name and a sentence (`policy.scheduler.reasons`).
+**A waiting request** that counts on nodes on their way or being reclaimed keeps the free nodes that
+it would use: later requests do not get these. Nodes that are reserved for it, or reclaimed for it,
+no other request gets. It stays in the place where it has such nodes, unless nodes without
+preemption suffice elsewhere. Nodes that are still to be given back for it are counted, so that none
+is preempted twice. If the request needs some of them no longer, because other nodes have come free
+or it waits elsewhere, the reclaim is reduced by as many. A request that needs nodes which cannot be
+preempted keeps nothing, and smaller requests may pass it. A request that all nodes of the site
+could not satisfy is rejected at once; so is a request that would have to wait and may not. Every
+refusal has a code and a sentence (`policy.scheduler.reasons`).
 
-**Whoever has waited long** and can have nothing yet holds back what it will need
-(`policy.scheduler.backfill`). Later ones of its priority or a lower one may use that only if they
-are done by the time that it can be served.
+**A request that has waited long** and can have nothing yet holds back the nodes that it will need
+(`policy.scheduler.backfill`). Later requests of its priority or a lower one may use these nodes
+only if their leases end before it can be served.
 
-**Moves** between two vclusters (`PendingRequest.source_id`) are no part of this: their nodes were
-chosen by an owner, are reserved from the beginning, and are granted one by one as they come free.
-What they bring counts for the limit of the group that gets it from the beginning, too.
+**Moves** between two vclusters (`PendingRequest.source_id`) do not compete: an owner has chosen
+their nodes, which are reserved from the beginning and granted one by one as they come free. From
+the beginning, too, all of them count for the limit of the group that gets them.
 
-**Reservations in advance** come before all others (`policy.reservations.forecast`): one whose start
-has come is granted first, and nobody gets what another will need, unless it is given back by the
-start.
+**Reservations in advance** come before all other requests (`policy.reservations.forecast`). A
+reservation whose start has come is granted first. Nodes that a later reservation needs are given
+out only to leases that end by its start.
 
 **Dear hours.** While energy is dear (`SiteSnapshot.dear`) preemptible vclusters get no more nodes;
 they keep those that they have.
 
-**Sameness.** The plan depends on the snapshot as sets, never on the order of its rows; planning
-again when nothing has changed decides nothing.
+**Stability.** The plan depends on the rows of the snapshot, never on their order. Planning again
+when nothing has changed decides nothing.
 
-The work grows with the number of kinds of nodes and of requests, not with nodes. What is to be had
-only shrinks while a plan is made (nothing that was not enough becomes enough), so what has failed
-once is not tried again for who asks the same or more.
+The work grows with the number of kinds of nodes and of requests, not with nodes. The available
+nodes only become fewer while a plan is made. So once a request has failed, a later request for the
+same or more nodes is not tried.
 """
 
 from __future__ import annotations
@@ -88,16 +88,16 @@ from cod.policy.scheduler.snapshot import (
     SiteSnapshot,
 )
 
-ROUNDS = 8
+ROUNDS = 8  # of looking again at requests for which their group's limit had no room
 
 
 def decide(
     snapshot: SiteSnapshot, policy: Policy, now: float, feasibility: Feasibility | None = None
 ) -> Decision:
-    """Return what becomes of every pending request of `snapshot`, at `now` (seconds since the
+    """Return the decision about every pending request of `snapshot`, at `now` (seconds since the
     epoch).
 
-    feasibility  what the snapshot has for its requests, where that is known already
+    feasibility  of `snapshot`; None: it is made here
     """
     feasibility = feasibility or Feasibility(snapshot, now)
     if reservations := forecast.reserved(snapshot):
@@ -163,7 +163,7 @@ class _Choice:
         without reserved nodes has ended."""
         holder = self._snapshot.holders.get(request.vcluster_id)
         source = self._snapshot.holders.get(request.source_id or 0)
-        # it ends with the lease: see `core.requests.suspend`
+        # the move ends with the lease: see `core.requests.suspend`
         if holder is None or over(holder, self._now):
             self._refusals.append(reasons.run_out(request))
             return
@@ -177,7 +177,7 @@ class _Choice:
             }
         )
         free -= portless
-        # what `source` holds is its group's already
+        # nodes that `source` holds already count for its group
         within = source is not None and source.group_id == request.group_id
         self._limits.move(request, free + own.coming, own.taking)
         for kind, count in free.items():
@@ -236,12 +236,13 @@ class _Choice:
         for holder, kind, count in seen.counted_on():
             if (able := min(count, self._candidates.able(kind, holder))) > 0:
                 self._candidates.remove([Victim(holder, kind, able)])
-                # until it is taken its group has it: no request is within a share by it
+                # the loser's group holds these nodes until the preemption: they still use up its
+                # entitlement
                 self._candidates.wait(self._snapshot.holders[holder].group_id, kind, able)
 
     def hold(self, snapshot: SiteSnapshot) -> SiteSnapshot:
-        """Let requests of preemptible vclusters wait while energy is dear; return the site without
-        them."""
+        """Let requests of preemptible vclusters wait while energy is dear. Return the snapshot
+        without these requests."""
         others = []
         for one in snapshot.requests:
             if one.preemptible and one.source_id is None:
@@ -253,11 +254,11 @@ class _Choice:
     def decide(self, peers: Sequence[PendingRequest]) -> None:
         """Grant requests of one priority and age, or say why not.
 
-        What they get, keep or have taken is gone for those behind them. Those that their group's
-        limit has no room for once the others have theirs are looked at again, a few times, as far
-        as others got nothing.
+        Nodes that they get, keep or preempt are gone for later requests. A request that its group's
+        limit has no room for may find room when requests before it were not granted after all: such
+        requests are tried again, in up to `ROUNDS` rounds.
         """
-        if peers[0].priority > self._priority:  # it may take what those before could not
+        if peers[0].priority > self._priority:  # may preempt more than earlier requests could
             self._failures = _Failures()
             self._backfill.renew()
         self._priority = peers[0].priority
@@ -271,8 +272,8 @@ class _Choice:
             self._refuse(want.request, self._limits.refusal(want, self._feasibility))
 
     def _decide(self, wants: Sequence[Want]) -> None:
-        """Decide what no limit stands against. One that something is reserved for keeps it, and its
-        place in the order: only those behind the last of such are packed."""
+        """Decide requests that their groups' limits admit. A request with reserved nodes keeps them
+        and its place in the order: only requests behind the last such request are packed."""
         waited = max((number for number, want in enumerate(wants, 1) if want.anchors), default=0)
         left: list[Want] = []
         for want in wants[:waited]:
@@ -284,7 +285,7 @@ class _Choice:
             elif not (self._meanwhile(want) or self._awaits(want)):
                 left.append(want)
         packed: dict[int, FoundPlaces] = {}
-        # each from what is left: nodes with usable ports are counted in both
+        # one after the other, because nodes with usable ports count for both
         for isolated in (True, False):
             part = [want for want in wants[waited:] if want.request.isolated == isolated]
             packed |= self._packed(part)
@@ -292,7 +293,8 @@ class _Choice:
                 if want.request.id in packed:
                     self._grant(want, packed[want.request.id])
         rest = [want for want in wants[waited:] if want.request.id not in packed]
-        # what such can lose is as good as free: it is given out before any of these holds it back
+        # nodes of preemptible vclusters are as good as free: give them out before any of these
+        # requests holds them back
         if self._preemptible:
             rest = [want for want in rest if not (self._meanwhile(want) or self._awaits(want))]
         for want in [*left, *rest]:
@@ -307,8 +309,8 @@ class _Choice:
         return True
 
     def _packed(self, wants: Sequence[Want]) -> dict[int, FoundPlaces]:
-        """Return the places of the requests that are granted, by id. A request that could not be
-        granted alone takes no part."""
+        """Return the places of the requests that can be granted together, by request id. Leave out
+        requests that could not be granted even alone."""
         alone = [(want, found) for want in wants if (found := self._now_for(want)) is not None]
         if len(alone) < 2:
             return {want.request.id: found for want, found in alone}
@@ -318,8 +320,8 @@ class _Choice:
         )
 
     def _meanwhile(self, want: Want) -> bool:
-        """Use nodes that are held back for other requests, if this lease ends before those requests
-        could start."""
+        """Grant the request with nodes that are held back for other requests, if its lease ends
+        before those requests could use them. Return whether it was granted."""
         if not (self._inventory.held or self._inventory.booked):
             return False
         end = back(want.request, self._snapshot, self._policy, self._now)
@@ -350,8 +352,9 @@ class _Choice:
         return True
 
     def _later_meanwhile(self, want: Want) -> FoundPlaces | None:
-        """Use nodes that are held back for others and meanwhile run preemptible vclusters, with the
-        free ones of these, if the request gives them back before the others could use them."""
+        """Return a place for the request that also uses nodes held back for other requests, free or
+        in use by preemptible vclusters, if its lease ends before the others could use them. None:
+        there is no such place."""
         end = back(want.request, self._snapshot, self._policy, self._now)
         held = self._inventory.until(end) if self._preemptible else {}
         preempted = self._backfill.preempted(end)
@@ -362,9 +365,8 @@ class _Choice:
             kind: count + held[kind] - self._inventory.free[kind] if kind in held else count
             for kind, count in self._inventory.soon_for(want.request.id).items()
         }
-        # Backfill took these for who holds them back: they can be had again while this looks. After
-        # it the holdback takes what is left of them, and what this has found is given back, because
-        # `_wait` takes it for good.
+        # Backfill has counted these nodes as lost. Restore them while looking for a place, then let
+        # backfill keep those that are left, and undo the new preemptions: `_wait` makes them.
         self._candidates.restore(preempted)
         found = placement.later(want, room, own.taking, self._candidates)
         victims = found.victims if found is not None else ()
@@ -398,14 +400,14 @@ class _Choice:
             )
 
     def _count(self, request: PendingRequest, found: FoundPlaces, *, waits: bool = False) -> None:
-        """Count nodes that the request has, or `waits` for."""
+        """Count the nodes that the request gets or, with `waits`, waits for."""
         self._backfill.give(request, found)
         self._limits.give(request, found)
         self._candidates.gain(request, found.places, waits=waits)
 
     def _awaits(self, want: Want, *, meanwhile: bool = False) -> bool:
-        """Let the request wait for its best place, if it has one. `meanwhile`: consider nodes too
-        that are held back for others and return in time."""
+        """Let the request wait for the best place, if there is one, and return whether there is.
+        `meanwhile`: consider also nodes that are held back for others, if they return in time."""
         if not want.request.may_wait:
             return False
         want = self._entitled(want)
@@ -417,20 +419,20 @@ class _Choice:
         return found is not None
 
     def _postpone(self, want: Want) -> None:
-        """Let the request wait in the right place, or say why it has none."""
+        """Let the request wait in the best place, or say why there is none."""
         if self._awaits(want, meanwhile=True):
             return
         want = self._entitled(want)
         refusal = reasons.why_not(want, self._feasibility, self._backfill.hold(want))
-        # perhaps it was only not found: see `spread.Exhausted`
+        # perhaps there is a place that the search did not find: see `spread.Exhausted`
         if len(want.fits) > 1 and not want.request.may_spread:
             self._refusals.append(refusal)
         else:
             self._refuse(want.request, refusal)
 
     def _refuse(self, request: PendingRequest, refusal: RequestRefusal) -> None:
-        """Cancel preemptions for the request on which it no longer counts, those first that would
-        be carried out last."""
+        """Refuse the request. Reduce its open reclaims by the nodes that it no longer counts on:
+        reclaims from the highest priority first, of these the one with the latest deadline."""
         self._refusals.append(refusal)
         self._backfill.decided(request)
         unused = Counter() if refusal.final else self._inventory.unused(request.id)
@@ -458,8 +460,8 @@ class _Choice:
         )
 
     def _entitled(self, want: Want) -> Want:
-        """Return the request with the entitlement of its group (guarantee, share) that it still
-        fits into."""
+        """Return `want` with the entitlement of its group (guarantee or share) that it fits into
+        at present."""
         within = self._candidates.within(want.request)
         return want if within == want.within else replace(want, within=within)
 
@@ -494,7 +496,8 @@ class _Choice:
                     yield Share(position, one.template_id, free, part)
 
     def _wait(self, want: Want, found: FoundPlaces) -> RequestRefusal:
-        """Keep the free nodes of the request's place, and preempt the missing ones."""
+        """Keep the free nodes at the found place for the request, and preempt the victims. Return
+        the refusal that says what the request waits for."""
         request, coming = want.request, 0
         taking = sum(victim.nodes for victim in found.victims)
         for one, place in zip(request.tuples, found.places, strict=True):
@@ -516,10 +519,10 @@ _Key = tuple[str, Fit, bool, str]
 
 class _Failures:
     """The failed attempts of a pass. A later request for the same or more nodes fails, too, because
-    availability only shrinks.
+    the available nodes only become fewer.
 
-    A request that has reserved nodes, or that cannot preempt nodes that others can, is always
-    tried."""
+    Requests are always tried if they have reserved nodes, or if their own vcluster holds nodes that
+    other requests can preempt (`Want.special`)."""
 
     def __init__(self) -> None:
         self._least: dict[_Key, int] = {}
@@ -532,8 +535,8 @@ class _Failures:
         way: Callable[[Want], FoundPlaces | None],
         most: Callable[[Want], Sequence[int]],
     ) -> FoundPlaces | None:
-        """Return what `way` finds, unless it is known to find nothing. `most`: how much there is
-        for each tuple alone."""
+        """Return the place that `way` finds; None, without calling `way`, if the same attempt has
+        failed before. `most`: returns how many nodes each tuple could have if it were alone."""
         if want.special:
             return way(want)
         keys = [(name, fit, want.request.may_spread, want.within) for fit in want.fits]

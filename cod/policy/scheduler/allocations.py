@@ -1,5 +1,4 @@
-"""Each vcluster's nodes of the kinds that match a request, and those of them that could be had.
-Pure."""
+"""The nodes that each vcluster holds of the kinds that match a request. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +10,13 @@ from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot
 
 @dataclass(slots=True)
 class VclusterSum:
-    """The nodes that one vcluster holds, of the kinds that match."""
+    """The nodes that one vcluster holds of the matching kinds.
+
+    mobile        how many are past their inertia and leave by no reclaim
+    leaving       how many leave by reclaims
+    immune_until  when the inertia of the next protected node ends; None: none is protected
+    back_by       the earliest deadline of these reclaims
+    """
 
     holder: VclusterHolder
     count: int = 0
@@ -22,14 +27,14 @@ class VclusterSum:
 
     @property
     def immune(self) -> int:
-        """Assigned lately."""
+        """Return how many nodes are protected by their inertia."""
         return self.count - self.mobile - self.leaving
 
 
 def sums(
     snapshot: SiteSnapshot, request: PendingRequest, kinds: Set[NodeKind]
 ) -> list[VclusterSum]:
-    """Return the sums by vcluster, without the request's own."""
+    """Return the sums of nodes of `kinds` for each vcluster except the request's own."""
     found: dict[int, VclusterSum] = {}
     for allocation in snapshot.allocations:
         if allocation.kind.among(kinds) and allocation.vcluster_id != request.vcluster_id:
@@ -49,5 +54,5 @@ def sums(
 
 
 def earlier(one: float | None, other: float | None) -> float | None:
-    """Return the earlier of two times, None being none."""
+    """Return the earlier of two times; None stands for no time."""
     return min((time for time in (one, other) if time is not None), default=None)

@@ -1,19 +1,21 @@
-"""Nodes that are held back for a request that has waited long, so that it is not passed for ever.
-Pure.
+"""Nodes that are held back for a request that has waited long, so that later requests do not pass
+it for ever (EASY backfilling, Lifka 1995). Pure.
 
 A large request among many small ones of its priority never sees all of its nodes free at once: the
-small ones take each as it comes. So whatever has waited `Policy.hold_after` seconds and can neither
-be granted nor wait for nodes that are its own holds back nodes in the place where, as far as leases
-tell, it can be served first: those that are free or on their way there, as far as too few others
-come back by the time that it is served; and of what vclusters of lower priority could lose there,
-as much as it lacks then. Nobody behind it gets those, but for who gives them back before it could
-use them (`Hold.until`): preemptible vclusters do within the grace of a reclaim. Higher priorities
-come before it, and see nothing of it. That is EASY backfilling (Lifka 1995).
+small requests take each node as it comes free. So nodes are held back for a request that has waited
+`Policy.hold_after` seconds, if it can neither be granted nor wait for nodes of its own. The place
+is the one where, by the ends of leases, the request can be served first. Nodes there that come back
+by that time need no holding. Of the others, as many as the request still lacks are held back: free
+nodes and nodes on their way first, then nodes that vclusters of lower priority could lose.
 
-Of all that could use a type of nodes only the first holds any of it: when that is served the next
-does. So little stands empty, and each has its turn. Nothing is held for what leases do not bring:
-for who wants more than what is free, on its way, can be taken, or is held by vclusters whose lease
-has an end.
+Later requests do not get these nodes, unless their leases end before the waiting request could use
+them (`Hold.until`). Preemptible vclusters give nodes back within the grace of a reclaim, so they
+may. Requests of higher priority are decided earlier, and nothing is held back from them.
+
+Of all requests that could use a type of nodes, only the first holds nodes of it back; the next one
+does when the first has been served. So few nodes are idle, and each request has its turn. Nothing
+is held back for a request that asks for more nodes than are free, on their way, preemptible by it,
+or held by vclusters whose lease has an end.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class _Room:
-    """Nodes of a kind that a request can have: `now` (free, coming or to be taken), and (time,
-    nodes) of those that come back later, in order."""
+    """Nodes of a kind that a request can have: `now` nodes (free, on their way or preempted), and
+    `ends`, (time, nodes) for nodes that come back later, in the order of time."""
 
     now: int
     ends: tuple[tuple[float, int], ...]
@@ -47,7 +49,7 @@ class _Room:
         return self.now + sum(count for _, count in self.ends)
 
     def when(self, wanted: int, now: float) -> float:
-        """Return the time from which on `wanted` nodes are there."""
+        """Return the time at which `wanted` nodes are there; `NEVER` if too few come back."""
         have = self.now
         for time, count in ((now, 0), *self.ends):
             have += count
@@ -56,7 +58,7 @@ class _Room:
         return NEVER
 
     def back(self, until: float) -> int:
-        """Return how many come back by then."""
+        """Return how many nodes come back by the time `until`."""
         return sum(count for time, count in self.ends if time <= until)
 
 
@@ -87,16 +89,17 @@ class Backfill:
         }
 
     def renew(self) -> None:
-        """Forget what was in vain for those before: of higher priority one may take more."""
+        """Forget failed attempts: the next request has a higher priority and may preempt more."""
         self._vain.clear()
 
     def decided(self, request: PendingRequest) -> None:
-        """Stop counting the request's reserved nodes: `give` has counted them, or they may stay."""
+        """Stop counting on the return of the request's reserved nodes: the request has been
+        decided."""
         self._undecided.pop(request.id, None)
 
     def give(self, request: PendingRequest, found: FoundPlaces) -> None:
-        """Count nodes that the request has or will have, and gives back when its lease is over; who
-        loses them has them not."""
+        """Count the nodes that the request gets, as returning when its lease is over; nodes of
+        the victims no longer return from the victims."""
         self.decided(request)
         if self._policy.hold_after > 0:
             time = back(request, self._snapshot, self._policy, self._now)
@@ -113,20 +116,20 @@ class Backfill:
                 )
 
     def holds(self) -> tuple[Hold, ...]:
-        """Return the nodes that are held back and that no short lease uses meanwhile."""
+        """Return the nodes that are held back and not in use by a short lease meanwhile."""
         left = self._inventory.held
         return tuple(replace(one, free=min(one.free, left[one.kind].free)) for one in self._made)
 
     def hold(self, want: Want) -> bool:
-        """Hold nodes back for a request that can neither start nor wait for nodes of its own, if it
-        is its turn."""
+        """Hold nodes back for a request that can neither be granted nor wait for nodes of its own.
+        Return False if it is not its turn, or if leases do not bring enough nodes."""
         since = want.request.submitted_at + self._policy.hold_after
         if (
             not 0 < self._policy.hold_after <= self._now - want.request.submitted_at
             or not want.request.may_wait
         ):
             return False
-        # its nodes may be taken again at any time: none stands empty for it
+        # a preemptible vcluster may lose its nodes at any time: none is kept idle for it
         if want.request.preemptible:
             return False
         asked = want.fits, tuple(one.count for one in want.request.tuples), want.request.may_spread
@@ -136,7 +139,7 @@ class Backfill:
         if needs is not None and not self._can_preempt(want.request, needs):
             rooms, needs = self._find(want, None)
         if needs is None:
-            if not want.special and not want.request.own:  # what there is only shrinks
+            if not want.special and not want.request.own:  # the available nodes only become fewer
                 self._vain.add(asked)
             return False
         until = max(rooms[kind].when(count, self._now) for kind, count in needs.items())
@@ -157,12 +160,13 @@ class Backfill:
         return True
 
     def preempted(self, end: float) -> list[Victim]:
-        """Return the nodes of preemptible vclusters that are held back until `end` or later: who
-        gives it back by then may take it."""
+        """Return the nodes of preemptible vclusters that are held back until `end` or later. A
+        request whose lease ends by `end` may use them."""
         return [victim for until, victim in self._preempted if until >= end]
 
     def keep(self, victims: Sequence[Victim]) -> None:
-        """Take again what `preempted` returned, as far as its preemptible holders still have it."""
+        """Hold back again the nodes that `preempted` returned, except those that their holders have
+        lost meanwhile."""
         for victim in victims:
             left = min(victim.nodes, self._candidates.able(victim.kind, victim.vcluster_id))
             self._candidates.remove([victim._replace(nodes=left)])
@@ -174,8 +178,8 @@ class Backfill:
     def _find(
         self, want: Want, level: Level | None
     ) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
-        """Return the place that the request could have, and the nodes that it would use there.
-        `level`: see `_room`."""
+        """Return the room of each matching kind, and how many nodes of which kinds the request
+        would use; None for these if there are too few. `level`: see `_room`."""
         rooms = {
             kind: self._room(kind, want.request, level)
             for fit in set(want.fits)
@@ -186,8 +190,8 @@ class Backfill:
         )
 
     def _can_preempt(self, request: PendingRequest, needs: Mapping[NodeKind, int]) -> bool:
-        """Return whether all nodes that are counted on can be preempted together. A vcluster can
-        lose only a limited number of nodes, of all kinds together."""
+        """Return whether all nodes that `needs` counts on can be preempted together: a vcluster can
+        lose only a limited number of nodes of all kinds together."""
         level, soon, victims = self._level(request), self._inventory.soon_for(request.id), []
         if level is None:
             return True
@@ -205,15 +209,15 @@ class Backfill:
         return max(self._candidates.levels(request, ""), default=None)
 
     def _room(self, kind: NodeKind, request: PendingRequest, level: Level | None) -> _Room:
-        """Return the room of a kind for a request, without the nodes of its own vcluster. Nodes
-        that it can preempt from priorities up to `level` count once. None: nothing is preempted."""
+        """Return the room of a kind for a request, without the nodes of its own vcluster. It
+        includes nodes that the request can preempt at `level`; None: it preempts nothing."""
         victims = 0 if level is None else self._candidates.most(kind, level, request.vcluster_id)
         ends = []
         for time, holder, count in self._returns().get(kind, ()):
             if holder != request.vcluster_id:
                 can_lose = level is not None and self._candidates.can_lose(holder, level)
                 able = self._candidates.able(kind, holder) if can_lose else 0
-                # what can be taken counts once: as taken, not as coming back by its lease
+                # a node that can be preempted counts once: not also as returning by its lease
                 ends.append((time, count - self._lost[holder, kind] - able))
         ends += [
             (time, count)
@@ -223,8 +227,8 @@ class Backfill:
         return _Room(self._inventory.soon_for(request.id)[kind] + victims, tuple(sorted(ends)))
 
     def _reserved(self, kind: NodeKind) -> Iterator[tuple[float, int, int]]:
-        """Yield (when, from which vcluster, how many) nodes come back that are reserved, or being
-        taken, for requests that are decided later."""
+        """Yield (time, vcluster, nodes) for the return of nodes that are reserved, or being
+        reclaimed, for requests that are decided later."""
         for request in self._undecided.values():
             own = self._inventory.own[request.id]
             count = sum(
@@ -236,8 +240,8 @@ class Backfill:
             yield back(request, self._snapshot, self._policy, self._now), request.vcluster_id, count
 
     def _returns(self) -> Mapping[NodeKind, list[tuple[float, int, int]]]:
-        """Return (when, from which vcluster, how many) come back to each kind; made when
-        first needed."""
+        """Return (time, vcluster, nodes) for the return of held nodes of each kind, computed on
+        first use."""
         if self._ends is None:
             self._ends = defaultdict(list)
             leaving: Counter[tuple[int, NodeKind]] = Counter()
@@ -267,7 +271,8 @@ class Backfill:
     # ------------------------------------------------------------ where
 
     def _whole(self, want: Want, rooms: Mapping[NodeKind, _Room]) -> Counter[NodeKind] | None:
-        """Return the place of each tuple at which it can start first."""
+        """Return how many nodes of each kind the request uses if each tuple is served from the one
+        kind that has enough nodes first; None: there is no such place, or it was not found."""
         try:
             kinds = whole(
                 [
@@ -286,8 +291,8 @@ class Backfill:
     def _soonest(
         self, count: int, fit: Fit, rooms: Mapping[NodeKind, _Room]
     ) -> tuple[NodeKind, ...]:
-        """Return the matching kinds by the time at which `count` nodes are there; of equal ones the
-        kind with most nodes now first."""
+        """Return the matching kinds in the order of the times at which `count` nodes are there; at
+        equal times the kind with most nodes now comes first."""
         times = {kind: rooms[kind].when(count, self._now) for kind in fit.kinds}
         return tuple(
             sorted(
@@ -316,7 +321,7 @@ class Backfill:
 
 def back(request: PendingRequest, snapshot: SiteSnapshot, policy: Policy, now: float) -> float:
     """Return when a request's nodes are back at the latest, if it is granted now and its lease is
-    not extended. Those of a preemptible vcluster are taken when they are wanted."""
+    not extended. Nodes of a preemptible vcluster can be back after the grace of a reclaim."""
     holder = snapshot.holders.get(request.vcluster_id)
     ends = (
         holder.expires_at

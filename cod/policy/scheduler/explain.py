@@ -1,7 +1,7 @@
-"""Explanation of a waiting request: what each type lacks, who is ahead, who holds what the request
-needs, and what would free it when. Pure.
+"""Explanation of a waiting request: what each node type lacks for it, which requests are ahead of
+it, which vclusters hold matching nodes, and which events will free some of these. Pure.
 
-Times are seconds since the epoch; None where nobody can know.
+Times are seconds since the epoch; None: unknown.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cod.policy.scheduler.snapshot import (
 
 @dataclass(frozen=True, slots=True)
 class TypeMatch:
-    """A node type from the request's view.
+    """A node type as the request sees it.
 
     site, free, coming, held  its nodes: of the site; available now; on their way to the reserve;
                               held by vclusters
@@ -52,17 +52,17 @@ class TypeMatch:
 
 
 Promises = Mapping[int, tuple[int, float]]
-"""What the VCMs of those who lose nodes have promised, by reclaim: how many nodes, by when the last
-of them."""
+"""By reclaim id: (number of nodes that the losing vcluster's VCM has promised to give back, when
+the last of them will be back)."""
 NONE: Promises = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A pending request that is looked at earlier and wants nodes of the same types. `wanted`
-    counts its nodes.
+    """A pending request that is decided earlier and asks for nodes of the same types.
 
     priority  None: its vcluster is preemptible
+    wanted    how many nodes it asks for
     """
 
     request_id: int
@@ -77,12 +77,12 @@ class VclusterHeld:
 
     priority   None: it is preemptible
     takeable   how many of them the request may preempt now
-    protected  what keeps the rest: 'priority', 'inertia', 'floor', 'guarantee' or 'share' of its
-               group, 'leaving' (preempted already) or 'draining' (they return by themselves); ''
-               when nothing does
+    protected  why the request may not preempt the rest: 'priority', 'inertia', 'floor', 'guarantee'
+               or 'share' of its group, 'leaving' (preempted already) or 'draining' (they return by
+               themselves); '': it may preempt all
     until      when that protection ends, if known
-    sentence   what keeps the rest, for people
-    ours       it is of the request's group
+    sentence   `protected` in words
+    ours       whether the vcluster is of the request's group
     """
 
     vcluster_id: int
@@ -98,8 +98,8 @@ class VclusterHeld:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """An event that will, or may, return `count` matching nodes, at the time `at`. `sentence` names
-    neither time nor number."""
+    """An event that will, or may, free `count` matching nodes at the time `at`. `sentence` names
+    the event without time and number."""
 
     at: float | None
     count: int
@@ -111,12 +111,13 @@ class Explanation:
     """The reasons why a request waits.
 
     code        its outcome in the next pass: 'granted', or the code of its `RequestRefusal`
-    wanted      the requested nodes; `fitting` nodes of the site match at least one of its tuples
-    own, aside  of these: nodes that its vcluster holds already; nodes in quarantine, or off without
-                a power driver
+    wanted      the number of requested nodes
+    fitting     the number of the site's nodes that match at least one of its tuples
+    own, aside  of the fitting nodes: nodes that its vcluster holds already; nodes in quarantine, or
+                off without a power driver
     portless    further nodes that match but have no usable switch port, for an isolated vcluster
     position    its place among the requests that wait for the same types of nodes, from 1; `ahead`
-                has the others
+                has the earlier ones
     sentence    the summary; `reason` is its first sentence, which is also stored with the request
     """
 
@@ -141,8 +142,8 @@ class Explanation:
 def explain(
     snapshot: SiteSnapshot, policy: Policy, now: float, request_id: int, promises: Promises = NONE
 ) -> Explanation:
-    """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError
-    when it is not in it."""
+    """Return why the pending request `request_id` of `snapshot` waits, at `now`. Raises KeyError if
+    the snapshot has no such request."""
     request = {request.id: request for request in snapshot.requests}[request_id]
     feasibility = Feasibility(snapshot, now)
     if request.source_id is not None:
@@ -206,7 +207,7 @@ def explain(
 
 
 def _verdict(decision: Decision, request_id: int) -> tuple[str, str]:
-    """Return the code and the sentence of what becomes of a request."""
+    """Return the code and the sentence of a request's outcome."""
     for refusal in decision.refusals:
         if refusal.request_id == request_id:
             return refusal.code, f"{refusal.sentence[:1].upper()}{refusal.sentence[1:]}."
@@ -221,7 +222,8 @@ def _of_move(
     promises: Promises,
     now: float,
 ) -> Explanation:
-    """Return what a move waits for: its own nodes, which no other request can get."""
+    """Return the explanation of a move, which waits for its own nodes only: no other request can
+    get these."""
     code, sentence = _verdict(decide(snapshot, policy, now, feasibility), request.id)
     free, coming = (
         sum(row.count for row in rows if row.reserved == request.id)
@@ -250,7 +252,7 @@ def _of_move(
 
 
 def shown(one: VclusterHolder | PendingRequest) -> int | None:
-    """Return a priority as people see it: None where the vcluster is preemptible."""
+    """Return a priority as it is shown to people: None if the vcluster is preemptible."""
     return None if one.preemptible else one.priority
 
 
@@ -400,13 +402,13 @@ def _chances(
 
 
 def _sorted(chances: Iterable[Chance]) -> tuple[Chance, ...]:
-    """Return the chances, the first first; those whose time is unknown come last."""
+    """Return the chances in the order of their times; those whose time is unknown come last."""
     return tuple(sorted(chances, key=lambda one: (one.at is None, one.at or 0.0, one.sentence)))
 
 
 def _from_reclaim(one: OpenReclaim, loser: str, promises: Promises) -> Iterator[Chance]:
-    """Yield the nodes that the loser's VCM has promised and that are still needed, and the nodes
-    that COD takes at the deadline."""
+    """Yield the chances of an open reclaim: the nodes that the VCM of the vcluster `loser` has
+    promised to give back, and those that COD takes at the deadline."""
     count, by = promises.get(one.id, (0, one.deadline))
     count, by = min(count, one.open), min(by, one.deadline)
     if count:

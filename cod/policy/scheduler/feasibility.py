@@ -1,10 +1,11 @@
 """Nodes that match a request: types by what they have, blocks by their size. Pure.
 
-A type is eligible for a tuple of a request when its canonical attributes satisfy both the tuple's
-requirements and its template's, what the template's images need included (`policy.hardware.needs`).
-What two documents say to each other never changes, so it is remembered from pass to pass; what the
-site has of a kind is counted once a pass. Nodes that are set aside are neither free nor allocated:
-they count for their type, and may be in any block of it.
+A type is eligible for a tuple of a request when its canonical attributes satisfy the requirements
+of the tuple and of its template, with the needs of the template's images
+(`policy.hardware.needs`). Whether a document's requirements are satisfied never changes, so the
+result is cached from pass to pass. The site's nodes of each kind are counted once a pass. Nodes
+that are set aside are neither free nor allocated: they count for their type, and may be in any
+block of it.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ def _of_template(document: str, attributes: str) -> Lacking:
 
 
 def lacking(wanted: str, document: str, attributes: str) -> Lacking:
-    """Return what keeps nodes with those canonical attributes from a tuple that wants `wanted`,
-    with that template."""
+    """Return the requirements that a node type does not satisfy, out of those of a tuple (`wanted`)
+    and of its template (`document`). `attributes`: the type's canonical attributes."""
     return _satisfies(wanted, attributes) + _of_template(document, attributes)
 
 
 @dataclass(frozen=True, slots=True)
 class PortCounts:
-    """Switch ports of the nodes that match a request for an isolated vcluster.
+    """Numbers of nodes that match a request for an isolated vcluster, by their switch ports.
 
-    matching  nodes of the site that match, with any switch port
-    unusable  those of them that the vcluster cannot have
-    usable    those of them that it can have
+    matching  matching nodes with any switch port
+    unusable  matching nodes whose port is unusable, so that the vcluster cannot have them
+    usable    matching nodes with a usable port
     """
 
     matching: int
@@ -70,12 +71,13 @@ class Fit:
 
     tiers    eligible kinds by cost, the cheapest first; within a cost the largest blocks of the
              site first; without kinds whose maintenance comes too early
-    kinds    the same in one row
+    kinds    the kinds of all tiers, in the same order
     blocks   how many nodes each block has, with all nodes that are set aside, in maintenance or not
     site_of  nodes of each eligible type on that subnet, of all holders
     site     nodes of all eligible types
     largest  nodes of the largest block
-    parted   the nodes lie in more than one block
+    parted   whether the nodes are in more than one block
+    roomy    cached results of `in_blocks_of`
     """
 
     tiers: tuple[tuple[NodeKind, ...], ...]
@@ -88,7 +90,7 @@ class Fit:
     roomy: dict[int, int] = field(default_factory=dict)
 
     def in_blocks_of(self, count: int) -> int:
-        """Return nodes that are in eligible blocks large enough for `count`."""
+        """Return how many nodes are in eligible blocks that have at least `count` nodes."""
         if count not in self.roomy:
             self.roomy[count] = sum(size for size in self.blocks.values() if size >= count)
         return self.roomy[count]
@@ -122,8 +124,8 @@ class Feasibility:
             type_id: max(0, count - seen[type_id]) for type_id, count in snapshot.site.items()
         }
         self._by_type: dict[int, list[NodeKind]] = defaultdict(list)
-        # Nodes that are set aside may come back anywhere, also where there are no others of their
-        # type now.
+        # A node that is set aside may come back in any block, also in one without other nodes of
+        # its type.
         away = {NodeKind(one, 0, "") for one, count in self.aside.items() if count or not seen[one]}
         if any(request.isolated for request in snapshot.requests):
             away |= {kind.usable for kind in away}
@@ -142,7 +144,8 @@ class Feasibility:
 
     @property
     def kinds(self) -> Iterable[NodeKind]:
-        """Return all kinds that there are, or may be, nodes of."""
+        """Return all kinds of nodes that the site has, or may have when nodes that are set aside
+        come back."""
         return (kind for kinds in self._by_type.values() for kind in kinds)
 
     def has(self, type_id: int) -> bool:
@@ -172,9 +175,9 @@ class Feasibility:
         return self._asked[asked]
 
     def closed(self, request: PendingRequest) -> int:
-        """Return the bits of the maintenance windows that the request's lease would run into. A
-        preemptible vcluster may have such nodes, and loses them when the window begins; a draining
-        window gives nothing to anybody."""
+        """Return the bits of the maintenance windows that the request's lease would overlap. A
+        preemptible vcluster may have nodes of a coming window, and loses them when the window
+        begins. No vcluster gets nodes of a window that drains."""
         closed = 0
         for bit, window in self._snapshot.windows.items():
             starts, ends = self._lease(request)
@@ -183,7 +186,8 @@ class Feasibility:
         return closed
 
     def _lease(self, request: PendingRequest) -> tuple[float, float]:
-        """Return when a request's nodes would be its vcluster's, as far as maintenance minds."""
+        """Return the begin and end of the lease with which a request is compared to maintenance
+        windows. The lease of a preemptible vcluster ends as it begins: it may be cut short."""
         starts = max(self._now, request.starts_at or self._now)
         if request.preemptible:
             return starts, starts
@@ -193,8 +197,8 @@ class Feasibility:
         return starts, starts + request.lease
 
     def maintained(self, request: PendingRequest) -> str:
-        """Return why a request cannot have some of the matching nodes: the maintenance that begins
-        before its lease ends; '' where there is none."""
+        """Return the reasons of the maintenance windows that keep matching nodes from a request, as
+        text; '' if there are none."""
         closed = self.closed(request)
         if not closed:
             return ""
@@ -216,7 +220,8 @@ class Feasibility:
         return PortCounts(matching, sum(self.sizes[kind] for kind in kinds) - usable, usable)
 
     def lacks(self, one: RequestTuple) -> Mapping[int, Lacking]:
-        """Return what each type of the site lacks for a tuple: nothing for an eligible type."""
+        """Return the requirements of a tuple that each type does not satisfy, by the type's id;
+        none for an eligible type."""
         key = one.attributes, one.template_id
         if key not in self._lacks:
             document = self._snapshot.templates[one.template_id]
@@ -261,8 +266,8 @@ class Feasibility:
     # ------------------------------------------------------------ what a vcluster could ever get
 
     def others(self, request: PendingRequest, fit: Fit) -> dict[NodeKind, int]:
-        """Return the number of nodes in each eligible block that no other vcluster than the
-        request's could keep from it."""
+        """Return how many nodes each eligible block has, without nodes that the request's own
+        vcluster holds already."""
         own = self._allocations.get(request.vcluster_id, Counter[NodeKind]())
         return {
             kind: max(0, min(size - own[kind], self._of_type(kind.type, request)))
@@ -270,7 +275,8 @@ class Feasibility:
         }
 
     def other_types(self, request: PendingRequest, fit: Fit) -> dict[int, int]:
-        """Count by type what fits, all blocks of a type on the request's subnet together."""
+        """Return how many nodes of each eligible type the request's subnet has, in all blocks,
+        without nodes that the request's own vcluster holds already."""
         return {
             type_id: max(
                 0, min(count - request.own.get(type_id, 0), self._of_type(type_id, request))

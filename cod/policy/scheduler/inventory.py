@@ -1,8 +1,9 @@
-"""Nodes that nobody holds, or soon nobody holds, while they are given out. Pure.
+"""The nodes that a plan can give out, counted down while it is made. Pure.
 
-Three sorts: free ones (in pools); those on their way to the reserve (being woken, wiped and so on,
-and those of vclusters whose lease has run out); and what is reserved for one request, of both
-sorts, with what is still to be given back for it. What is reserved for a request nobody else gets.
+There are three sorts: free nodes, in pools; nodes on their way to the reserve (being woken, wiped
+and so on, and nodes of vclusters whose lease has run out); and nodes that are reserved for one
+request, which may be free, on their way, or still to be given back by their holders. No other
+request gets reserved nodes.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from cod.policy.scheduler.snapshot import USABLE, WARM, Cache, FreeNodes, NodeKi
 
 @dataclass(slots=True)
 class Own:
-    """The nodes that are reserved for one request, by kind: `free` ones, ones on their way
-    (`coming`), and ones that their holders have yet to give back (`taking`)."""
+    """The nodes that are reserved for one request, by kind: free nodes (`free`), nodes on their way
+    (`coming`), and nodes that their holders have yet to give back (`taking`)."""
 
     free: Counter[NodeKind] = field(default_factory=Counter)
     coming: Counter[NodeKind] = field(default_factory=Counter)
@@ -32,8 +33,8 @@ class Own:
 
 
 class Missing(NamedTuple):
-    """Nodes that a waiting request does not have yet: those on their way, and those being given
-    back for it."""
+    """Numbers of nodes that a waiting request still lacks: `coming` are on their way, `taking` are
+    being reclaimed for it."""
 
     coming: int
     taking: int
@@ -41,7 +42,7 @@ class Missing(NamedTuple):
 
 @dataclass(slots=True)
 class HeldBack:
-    """Free nodes that are held back; who gives them back by `until` may have them."""
+    """Free nodes that are held back. Leases that end by `until` may use them."""
 
     free: int
     until: float
@@ -51,9 +52,11 @@ class Inventory:
     """The available nodes of a pass, which shrink with each grant.
 
     free    unreserved nodes that are available now, by kind
-    soon    those, and unreserved nodes on their way to the reserve
-    held    nodes of both that are held back, by kind: neither `free` nor `soon` has them
+    soon    the same, plus unreserved nodes on their way to the reserve
+    held    nodes that are held back, by kind; `free` and `soon` do not include them
     booked  nodes held for reservations in advance, in the order of their starts
+    left    free nodes of each pool that are not given out yet
+    own     reserved nodes, by request id
     """
 
     def __init__(self, snapshot: SiteSnapshot, kinds: Iterable[NodeKind], now: float) -> None:
@@ -101,29 +104,31 @@ class Inventory:
             key=lambda one: (one.vcluster_id, one.kind),
         ):
             own = allocation.vcluster_id, allocation.kind.any_port
-            # what leaves by a reclaim is counted among what is being taken for its request
+            # nodes that leave by a reclaim are counted in `taking` of its request
             gone = min(allocation.count, leaving[own])
             leaving[own] -= gone
             for kind in allocation.kind.counted:
                 self.soon[kind] += allocation.count - gone
 
     def _wanted(self, kind: NodeKind, request_id: int) -> NodeKind:
-        """Return the kind that a request asks for nodes of this kind by."""
+        """Return the kind under which nodes of `kind` are counted for a request: an isolated
+        vcluster counts usable ports apart."""
         return kind if kind.port == USABLE and request_id in self._isolated else kind.any_port
 
     def now_for(self, request_id: int) -> Mapping[NodeKind, int]:
-        """Return what that request can have now, by kind."""
+        """Return how many nodes the request can have now, by kind."""
         own = self.own.get(request_id)
         return self.free if own is None else _sum(self.free, own.free)
 
     def soon_for(self, request_id: int) -> Mapping[NodeKind, int]:
-        """Return the nodes that the request can have now, or as soon as nodes on their way arrive."""
+        """Return how many nodes the request can have now or when nodes on their way arrive, by
+        kind."""
         own = self.own.get(request_id)
         return self.soon if own is None else _sum(self.soon, own.free, own.coming)
 
     def unused(self, request_id: int) -> Counter[NodeKind]:
-        """Return, by kind, the nodes that will return for the request and that `keep` has not
-        counted."""
+        """Return how many nodes are still being reclaimed for the request although `keep` has not
+        counted on them, by kind."""
         own = self.own.get(request_id)
         return Counter() if own is None else +own.taking
 
@@ -132,20 +137,21 @@ class Inventory:
     def take(
         self, kind: NodeKind, count: int, request_id: int, wanted: Cache
     ) -> list[tuple[FreeNodes, int]]:
-        """Return the `count` best free nodes of `kind` for a request that wants what `wanted`
-        names."""
+        """Give out the `count` best free nodes of `kind` to a request, and return them by pool.
+        `wanted`: the software that the request wants on their disks."""
         reserved = self._draw(kind, request_id, count, wanted)
         return reserved + self._draw(kind, 0, count - _count(reserved), wanted)
 
     def keep(
         self, kind: NodeKind, count: int, request_id: int, wanted: Cache
     ) -> tuple[list[tuple[FreeNodes, int]], Missing]:
-        """Set up to `count` nodes aside for a waiting request. Return the free ones of them, and
-        the number of missing ones.
+        """Keep up to `count` nodes for a waiting request. Return the free nodes among them, by
+        pool, and the number of missing nodes.
 
-        Nodes reserved for the request count first, then awake nodes, then waking ones, and sleeping
-        ones last: otherwise each pass would wake another node. Nodes that others have still to
-        return count after all of these, because they may stay if the request has enough."""
+        Nodes reserved for the request count first, then awake nodes, then waking nodes, and
+        sleeping nodes last: otherwise each pass would wake another node. Nodes that other vclusters
+        have still to give back count after all of these, because they may stay if the request has
+        enough."""
         own = self.own.get(request_id) or Own()
         kept = self._draw(kind, request_id, count, wanted)
         left = count - _count(kept)
@@ -166,7 +172,7 @@ class Inventory:
     def hold(
         self, kind: NodeKind, count: int, request_id: int, until: float
     ) -> tuple[int, int, int]:
-        """Hold back up to `count` nodes of a kind for a request, its own reserved ones included.
+        """Hold back nodes of a kind for a request, so that it has `count` with its reserved nodes.
         Return the numbers of free nodes, of nodes on their way, and of missing nodes."""
         own = self.own.get(request_id) or Own()
         left = max(0, count - own.free[kind] - own.coming[kind])
@@ -177,8 +183,8 @@ class Inventory:
         return free, coming, left - free - coming
 
     def until(self, end: float) -> dict[NodeKind, int]:
-        """Return the held nodes that a lease ending by `end` may use, with the free ones of the
-        same kinds."""
+        """Return how many nodes a lease that ends at `end` may use, by kind, for kinds with held
+        nodes: these held nodes, plus the free nodes."""
         back = {
             kind: sum(held.free for held in self._all_held(kind) if held.until >= end)
             for kind in {**self.held, **self.booked}
@@ -186,7 +192,8 @@ class Inventory:
         return {kind: self.free[kind] + count for kind, count in back.items() if count}
 
     def let(self, kind: NodeKind, count: int, end: float) -> None:
-        """Give out `count` nodes that return by `end`: free ones first, then held ones."""
+        """Let a lease that ends at `end` have `count` nodes: make as many held nodes free as there
+        are too few free ones."""
         left = max(0, count - self.free[kind])
         for held in self._all_held(kind) if left else ():
             part = min(left, held.free) if held.until >= end else 0
@@ -197,8 +204,8 @@ class Inventory:
                 self.soon[each] += part
 
     def book(self, kind: NodeKind, until: float, count: int) -> None:
-        """Hold nodes for a reservation, after the reservations that begin earlier. Take free nodes
-        before nodes on their way, which may come too late."""
+        """Hold nodes for a reservation in advance; call it in the order of the starts. Free nodes
+        go before nodes on their way, which may come too late."""
         free = min(count, self.free[kind])
         self._use(kind, free, free)
         self._wait(kind, count - free, waking_only=False)
@@ -208,7 +215,7 @@ class Inventory:
         return [*([self.held[kind]] if kind in self.held else []), *self.booked.get(kind, ())]
 
     def _wait(self, kind: NodeKind, count: int, waking_only: bool) -> int:
-        """Count on up to `count` nodes that are on their way; how many there are."""
+        """Count out up to `count` nodes that are on their way, and return how many."""
         incoming = self.soon[kind] - self.free[kind]
         expected = min(count, incoming, self._waking[kind]) if waking_only else min(count, incoming)
         self._use(kind, 0, expected)
@@ -239,9 +246,8 @@ class Inventory:
         return drawn
 
     def _use(self, kind: NodeKind, free: int, soon: int) -> None:
-        """Count out free nodes, and nodes that are free soon. Nodes with usable ports have counts
-        of their own: unless the nodes are known, those without usable ports are counted out first.
-        """
+        """Subtract nodes from the counts `free` and `soon`. Nodes with usable ports have counts of
+        their own: if `kind` leaves the port open, nodes without usable ports go first."""
         for each in kind.counted:
             self.free[each] = max(self.free[each] - free, 0)
             self.soon[each] = max(self.soon[each] - soon, 0)
@@ -252,9 +258,9 @@ class Inventory:
 
 
 def _rank(free: FreeNodes, wanted: Cache) -> tuple[object, ...]:
-    """Return the order in which nodes are used: first those that isolated vclusters cannot have,
-    then those that hold the wanted software, then awake ones; last those with other groups'
-    software, which these may want again."""
+    """Return the sort key of a pool: pools with small keys are used first. First come nodes that
+    isolated vclusters cannot use, then nodes that hold the wanted software, then awake nodes. Nodes
+    with other software come last, because its group may want it again."""
     return (
         free.kind.port == USABLE,
         free.cache != wanted,

@@ -15,9 +15,9 @@ LONGEST = 4_000_000_000.0  # seconds of a lease, as the site file has it
 
 
 def check(asked: float | None, field: str = "lease") -> None:
-    """Raise `Refused` for a length of time that none can have: not positive, endless, or no number.
-    None leaves the choice open."""
-    if asked is not None and not 0 < asked <= LONGEST:  # what is no number compares false
+    """Raise `Refused` unless `asked` is a possible length of a lease in seconds: positive, finite,
+    and at most `LONGEST`. None is possible: the length is left open."""
+    if asked is not None and not 0 < asked <= LONGEST:  # comparisons with NaN are false
         raise Refused(
             "invalid",
             f"a lease lasts more than 0 and at most {LONGEST:.0f} seconds, not {asked}",
@@ -26,21 +26,21 @@ def check(asked: float | None, field: str = "lease") -> None:
 
 
 def length(asked: float | None, group: Group, policy: Policy) -> float:
-    """Return the seconds of a new lease: what was asked, or the group's default; at most the
+    """Return the seconds of a new lease: those asked for, or the group's default, but at most the
     group's maximum."""
     default = policy.default_lease if group.default_lease is None else group.default_lease
     return min(default if asked is None else asked, longest(group, policy))
 
 
 def longest(group: Group, policy: Policy) -> float:
-    """Return the seconds of a whole lease, with all extensions: the group's maximum, or the site's;
-    infinity without a limit."""
+    """Return the most seconds that a lease can last with all extensions, by the group's maximum or
+    else the site's; infinity without a limit."""
     return (policy.max_lease or float("inf")) if group.max_lease is None else group.max_lease
 
 
 def granted_time(asked: float | None, group: Group, policy: Policy) -> float:
-    """Return the seconds of a new lease, as `length`. Raise `Refused` for more than the group's
-    maximum: a lease is not shortened in silence."""
+    """Return the seconds of a new lease, as `length` does. Raise `Refused` if more than the group's
+    maximum was asked for: a lease is not shortened silently."""
     if asked is not None and asked > longest(group, policy):
         raise Refused(
             "invalid",
@@ -143,8 +143,9 @@ def warnings(snapshot: SiteSnapshot, policy: Policy, now: float) -> tuple[tuple[
 
 
 def begun(seconds: float, policy: Policy) -> float | None:
-    """Return the value that counts as the last warning of a lease that begins, or is extended, with
-    `seconds` left. No warning is due for an end that was near from the beginning."""
+    """Return the warning, in seconds before the end, that counts as given when a lease begins, or
+    is extended, with `seconds` left. So a lease that is short from the beginning gets no warning
+    that is due already. None: no warning counts as given."""
     return min((ahead for ahead in policy.lease_warnings if seconds <= ahead), default=None)
 
 
@@ -197,8 +198,8 @@ def gone_at(holder: Leased, policy: Policy) -> float:
 
 
 def over(holder: VclusterHolder, now: float) -> bool:
-    """Return whether the holder's lease has run out. Then its nodes come back by themselves, and
-    contention leaves them alone."""
+    """Return whether the holder's lease has run out. Its nodes then return by themselves, and no
+    request preempts them."""
     return holder.drain_until is not None or (
         holder.expires_at is not None and holder.expires_at <= now
     )

@@ -1,10 +1,10 @@
-"""Limits of the nodes that groups may hold: requests beyond them wait, or are rejected where they
-could never be met. Pure.
+"""Limits on the nodes that groups may hold. A request beyond its group's limit waits. If the limit
+is lower than the request alone, the request is rejected. Pure.
 
-All that a group's vclusters hold counts, and what its requests got or wait for with nodes of their
-own in the same plan; but for preemptible vclusters, whose nodes are in nobody's way. Reservations
-in advance count from their start on, for requests that will last until then and for other
-reservations: each finds room when it begins.
+All nodes of a group's vclusters count, and nodes that its requests get, or wait for with reserved
+nodes, in the same plan. Nodes of preemptible vclusters do not count, because any request can take
+them. A reservation in advance counts from its start on, for other reservations and for requests
+whose leases last until then: so there is room within the limit when it begins.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from cod.policy.scheduler.snapshot import (
 )
 
 ALL = 0
-"""Stands for nodes of any type where nodes are counted by type."""
-NOW = -math.inf
+"""The key, in counts by type, of nodes of all types together."""
+NOW = -math.inf  # a start in the past or present
 
 
 class _Use(NamedTuple):
-    """Nodes that a group has from `start` (NOW: now) until `end`, by type and, under ALL,
-    together."""
+    """Nodes that a group has from `start` (or NOW) until `end`: by type, and all together by the
+    key ALL."""
 
     start: float
     end: float
@@ -46,8 +46,8 @@ class _Use(NamedTuple):
 
 
 class GroupLimits:
-    """Holdings of groups, now and at the starts of their reservations in advance, and the nodes
-    that they may still get; changes while nodes are given out."""
+    """The nodes that groups hold now and at the starts of their reservations in advance, compared
+    with their limits. The counts change as nodes are given out."""
 
     def __init__(self, snapshot: SiteSnapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
@@ -69,8 +69,9 @@ class GroupLimits:
                 )
 
     def admitted(self, wants: Sequence[Want]) -> tuple[list[Want], list[Want]]:
-        """Return the requests that may all be granted, and the others. They count in their order. A
-        type without room for a tuple is removed from the tuple's matching types."""
+        """Return the requests that their groups' limits would let be granted together, in order,
+        and the other requests. A type whose limit leaves no room for a tuple is removed from the
+        tuple's matching kinds."""
         if not self._entitlements:
             return list(wants), []
         counted: dict[int, dict[float, Counter[int]]] = {}
@@ -86,7 +87,7 @@ class GroupLimits:
             if able is None:
                 others.append(want)
                 continue
-            # counted as if granted: those behind it see what it would leave of the limit
+            # counted as if granted: later requests see the rest of the limit
             for level in levels if not request.preemptible else ():
                 level[ALL] += size(request)
                 for one, fit in zip(request.tuples, able.fits, strict=True):
@@ -96,15 +97,16 @@ class GroupLimits:
         return admitted, others
 
     def _of(self, request: PendingRequest) -> Entitlement:
-        """Return what binds a request: of a group's limits only its node-hours, where the vcluster
-        is preemptible."""
+        """Return the limits that apply to a request. If its vcluster is preemptible, only the
+        node-hours of its group do."""
         found = self._entitlements.get(request.group_id, ANYTHING)
         return Entitlement(used_up=found.used_up) if request.preemptible else found
 
     def _until(
         self, levels: Mapping[float, Counter[int]], request: PendingRequest
     ) -> list[Counter[int]]:
-        """Return the levels of the time that a request lasts if it is granted now."""
+        """Return the levels at the times at which the request's lease would last, if it is granted
+        now."""
         if len(levels) == 1:
             return list(levels.values())
         end = back(request, self._snapshot, self._policy, self._now)
@@ -113,8 +115,8 @@ class GroupLimits:
     def _able(
         self, want: Want, entitlement: Entitlement, levels: Sequence[Counter[int]]
     ) -> Want | None:
-        """Return the request with the matching kinds that its group may still get. None: these are
-        too few nodes, or a tuple has none left."""
+        """Return the request with the matching kinds that its group may still get. None: the
+        group's limit is exceeded, or the limits of types leave a tuple no matching type."""
         if (
             entitlement.limit is not None
             and _peak(levels, ALL) + size(want.request) > entitlement.limit
@@ -160,7 +162,7 @@ class GroupLimits:
     # ------------------------------------------------------------ what is given out
 
     def give(self, request: PendingRequest, found: FoundPlaces) -> None:
-        """Count the nodes that a request got, or for which it waits with nodes of its own."""
+        """Count the nodes at the places `found` of a request: nodes that it got, or waits for."""
         for place in found.places if self._entitlements and not request.preemptible else ():
             self._use(
                 request.group_id, place, NOW, back(request, self._snapshot, self._policy, self._now)
@@ -172,11 +174,11 @@ class GroupLimits:
         gained: Mapping[NodeKind, int],
         taking: Mapping[NodeKind, int],
     ) -> None:
-        """Count nodes that a move brings to its group; `taking`: that the other vcluster still
-        holds."""
+        """Count the nodes that a move brings to its group: `gained` have left the other vcluster,
+        which still holds those in `taking`."""
         source = self._snapshot.holders.get(request.source_id or 0)
         end = back(request, self._snapshot, self._policy, self._now)
-        # it holds them already, but not as long
+        # the group holds these nodes already, but not until `end`
         within = source is not None and source.group_id == request.group_id
         self._use(request.group_id, gained, NOW, end)
         self._use(
@@ -187,7 +189,7 @@ class GroupLimits:
         )
 
     def book(self, group_id: int, start: float, end: float, nodes: Mapping[NodeKind, int]) -> None:
-        """Count the nodes of a reservation that begins at a time to come."""
+        """Count the nodes of a reservation that begins later, at `start`."""
         if group_id in self._entitlements:
             self._levels[group_id].setdefault(start, self._at(group_id, start))
             self._use(group_id, nodes, start, end)
@@ -213,8 +215,8 @@ class GroupLimits:
     # ------------------------------------------------------------ reservations in advance
 
     def ahead(self, want: Want, start: float, end: float) -> Want | None:
-        """Return like `admitted` what a reservation may have; None where a limit stands against
-        it."""
+        """Return a reservation with the matching kinds that its group's limits allow from `start`
+        until `end`; None if the limits do not allow the reservation."""
         if want.request.group_id not in self._entitlements:
             return want
         return self._able(
@@ -232,7 +234,7 @@ class GroupLimits:
         )
 
     def why_not(self, want: Want, feasibility: Feasibility, start: float, end: float) -> str:
-        """Say which limit stands against a reservation that `ahead` has nothing for, in numbers."""
+        """Say which limit a reservation would exceed, in numbers, after `ahead` returned None."""
         request, entitlement = want.request, self._of(want.request)
         matching = {one for fit in want.fits for one in _existing_types(fit)}
         wanted: Counter[int] = Counter({ALL: size(request)})
@@ -267,7 +269,7 @@ class GroupLimits:
     # ------------------------------------------------------------ requests that wait
 
     def refusal(self, want: Want, feasibility: Feasibility) -> RequestRefusal:
-        """Say which limit stands against a request that is not admitted."""
+        """Return the refusal of a request that is not admitted, with the limit that it exceeds."""
         request = want.request
         entitlement = self._of(request)
         most = entitlement.limit

@@ -1,4 +1,4 @@
-"""Requests that have been given places out of what is free, while they are packed. Pure."""
+"""The places of requests among the free nodes, while the requests are packed. Pure."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class PackedRequests:
         return found is not None
 
     def move(self, want: Want, found: FoundPlaces | None) -> None:
-        """Give the request the place `found`, which has to be free but for the request's own nodes;
-        None: take its place away."""
+        """Give the request the place `found`, whose nodes must be free or the request's own; None:
+        take its place away."""
         _, before = self.found.pop(want.request.id, (want, None))
         self._changed.append((want, before))
         self._use(want.request.id, before, -1)
@@ -59,7 +59,7 @@ class PackedRequests:
 
     @cached_property
     def kinds(self) -> list[NodeKind]:
-        """The kinds that there are nodes of, the cheaper first, of equals the smaller one."""
+        """The kinds that have any nodes, the cheapest first; of equal cost the smallest first."""
         return sorted(
             (kind for kind, size in self.sizes.items() if size),
             key=lambda kind: (self.costs(kind), self.sizes[kind], kind),
@@ -67,11 +67,11 @@ class PackedRequests:
 
     @property
     def mark(self) -> int:
-        """Return the state that `back` goes back to."""
+        """Return a mark of the present state, for `back`."""
         return len(self._changed)
 
     def back(self, mark: int) -> None:
-        """Restore the state of that mark; the effort stays counted."""
+        """Restore the state at `mark`, except `effort`."""
         while len(self._changed) > mark:
             self.move(*self._changed.pop())
             self._changed.pop()

@@ -1,14 +1,15 @@
-"""Packing: the requests of one priority and one age that are granted out of the free nodes, as many
-as possible. Pure.
+"""Packing: granting as many as possible of the requests of one priority and one age out of the free
+nodes. Pure.
 
-Among such requests nobody has a claim to be first. They are packed with the more constraining
-first; where that leaves any without, also in other orders: those first that want most of what
-little would do for them; the small ones first (which satisfies more where there is not enough for
-all); the large ones first (while blocks are still whole). In each, where one finds no room, another
-that has been placed is moved aside, if something else does for it; one is left out again where two
-find room instead; and what is placed is pushed together. The order that satisfies most requests is
-taken; of several the cheapest, then the first. At last they are moved so that all together cost
-less (`policy.scheduler.rebalance`). How near this comes to the best there is: docs/allocation.
+None of these requests has precedence over another. They are packed in several orders: the most
+constraining first; if that leaves any without nodes, also the one first that asks for the largest
+part of its matching nodes; the small ones first (which satisfies more requests when nodes are
+scarce); and the large ones first (while blocks are still whole). In each order, three things make
+room for a request that finds none: a placed request is moved to other matching nodes; a placed
+request is left out, if two others find room instead; and placed requests are pushed together into
+few blocks. The order that satisfies most requests is taken; of several the cheapest, then the
+first. At last the placed requests are moved so that all together cost less
+(`policy.scheduler.rebalance`). docs/explain/allocation.md says how near this is to the optimum.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from cod.policy.scheduler.packed import PackedRequests
 from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.snapshot import NodeKind
 
-DEPTH = 2  # how many move one after the other to make room
-EFFORT = 50_000  # looks in one order, a bound for many requests at the same time
-A_MOVE = 100  # is as much effort as so many looks
-SAVING = 400  # looks for each request that has a place, to make all of them cost less
+DEPTH = 2  # placed requests that are moved, one after the other, to make room for one
+EFFORT = 50_000  # bound on the attempts in one order, for many requests at the same time
+A_MOVE = 100  # attempts that one move counts as
+SAVING = 400  # attempts for each placed request to make all of them cost less
 
 
 def pack(
     wants: Sequence[Want], free: Mapping[NodeKind, int], costs: Callable[[NodeKind], float]
 ) -> dict[int, FoundPlaces]:
-    """Return where the requests are served that are granted, by their id. `wants`: the more
-    constraining first.
+    """Return the places of the requests that are granted, by request id.
 
-    costs  of one node of a kind
+    wants  the requests, the more constraining first
+    costs  returns the cost of one node of a kind
     """
     best = _Packing(free, costs)
     best.place(wants)
@@ -66,11 +67,12 @@ class _Packing:
         self.left: list[Want] = []
 
     def worth(self) -> tuple[int, float]:
-        """Return how many are satisfied, and how cheaply."""
+        """Return how many requests are placed, and their cost, negative: larger is better."""
         return len(self.placed.found), -self.placed.cost
 
     def place(self, wants: Sequence[Want]) -> None:
-        """Place all that can be, moving others aside as long as that makes room for one more."""
+        """Place as many requests as possible. Move placed requests as long as that makes room for
+        another one."""
         placed = self.placed
         self.left = [want for want in wants if not placed.put(want)]
         before, pushed = None, True
@@ -98,7 +100,8 @@ class _Packing:
         return False
 
     def _exchange(self) -> bool:
-        """Let one go where two find room instead."""
+        """Take its place from one request if at least two others find room instead. Return whether
+        that succeeded."""
         placed = self.placed
         for other, found in list(placed.found.values()):
             if placed.effort <= 0:
@@ -116,7 +119,8 @@ class _Packing:
         return False
 
     def _might_help(self, want: Want, found: FoundPlaces) -> bool:
-        """Return whether what the move frees makes room for any tuple that had none."""
+        """Return whether removing a request from the places `found` could make room for a tuple of
+        `want`."""
         self.placed.effort -= 1
         least = 1 if want.request.may_spread else min(one.count for one in want.request.tuples)
         return any(

@@ -1,9 +1,8 @@
-"""Placement of a request's tuples: the tries that `policy.scheduler.allocate` makes, one after the
-other. Pure.
+"""Placement of a request's tuples, for each of the tries of `policy.scheduler.allocate`. Pure.
 
-Each tuple is served from one kind of nodes, unless the request may be spread; a request of one
-tuple, as most are, is looked at without search. Where tuples compete, `policy.scheduler.spread`
-finds a way.
+Each tuple is served from one kind of nodes, unless the request may be spread. A request of one
+tuple, as most are, needs no search. Where several tuples compete for the same nodes,
+`policy.scheduler.spread` searches for a solution.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ class FoundPlaces(NamedTuple):
 class Want:
     """A request, with the kinds that match each of its tuples.
 
-    anchors  kinds of which nodes are reserved for it, or being preempted
-    special  it can have nodes that others cannot have, or cannot have some that others can
-    within   the entitlement of its group that it fits into: then it may preempt nodes of equal
-             priority that their groups hold beyond theirs
+    anchors  kinds of which nodes are reserved or being reclaimed for it
+    special  it can get nodes that other requests cannot get, or the reverse
+    within   the entitlement of its group that it fits into, by which it may preempt nodes that
+             other groups hold beyond their entitlements
     """
 
     request: PendingRequest
@@ -47,7 +46,8 @@ class Want:
 
     @property
     def alone(self) -> tuple[int, Fit] | None:
-        """(count, matching kinds) of its only tuple; None if it has several or may be spread."""
+        """Return (count, matching kinds) of its only tuple; None if it has several tuples or may be
+        spread."""
         if len(self.fits) > 1 or self.request.may_spread:
             return None
         return self.request.tuples[0].count, self.fits[0]
@@ -69,7 +69,7 @@ class Want:
         ]
 
     def touches(self, found: FoundPlaces) -> bool:
-        """Return whether a way uses any of what the request has already."""
+        """Return whether the found places are of any kind in `anchors`."""
         return any(not self.anchors.isdisjoint(place) for place in found.places)
 
 
@@ -85,7 +85,7 @@ def at_once(want: Want, free: Mapping[NodeKind, int]) -> FoundPlaces | None:
     ):
         feasibility = [kind for kind in tier if free[kind] >= count]
         if feasibility:
-            # of equals the first: the larger block
+            # `max` takes the first of equals: the larger block
             return FoundPlaces([{max(feasibility, key=free.__getitem__): count}])
     return None
 
@@ -110,13 +110,14 @@ def _by_room(want: Want, free: Mapping[NodeKind, int]) -> list[KindDemand]:
 def later(
     want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int], candidates: Candidates
 ) -> FoundPlaces | None:
-    """Return a place that also uses nodes on their way; else also nodes in `taking`, which are
-    still to be returned for it; else also nodes that may be preempted, from priorities as low as
-    possible.
+    """Return a place among the nodes in `soon`, which are free or on their way; if there is none,
+    also among those in `taking`, which are being reclaimed for the request; if there is none, also
+    among nodes that may be preempted, from priorities as low as possible.
 
-    So no preemption goes on once other nodes suffice. If the request has reserved nodes, the first
-    place that uses some of them precedes the other places of its sort. The usual order of kinds is
-    tried before anchors: as long as nothing has changed, it leads to the same place as before."""
+    So a reclaim does not go on once other nodes suffice. In each of these steps, a place with
+    reserved nodes of the request precedes other places. The usual order of kinds is tried before
+    the order with anchors first, because it leads to the same place in each pass until something
+    changes."""
     return (
         _first(want, _expecting(want, soon))
         or (_given_back(want, soon, taking) if taking else None)
@@ -152,8 +153,8 @@ def _expecting(want: Want, soon: Mapping[NodeKind, int]) -> Iterator[FoundPlaces
 def _given_back(
     want: Want, soon: Mapping[NodeKind, int], taking: Mapping[NodeKind, int]
 ) -> FoundPlaces | None:
-    """Count first, for a request that may be spread, what there is everywhere, so that no more is
-    given back than is short."""
+    """Return a place that uses nodes in `taking`. A request that may be spread first uses all nodes
+    in `soon`, of all kinds, so that no more nodes are reclaimed than it lacks."""
     if want.request.may_spread:
         shares = fill(want.demands(), soon)
         left = Counter(dict(taking))
@@ -195,8 +196,8 @@ def _preempting(
 def _by_victims(
     demands: Sequence[KindDemand], soon: Mapping[NodeKind, int], candidates: Candidates, but: int
 ) -> list[KindDemand]:
-    """Return the demands with those kinds first whose preemptible holders are to lose nodes
-    first."""
+    """Return the demands with their kinds in the order in which preemptible vclusters are to lose
+    nodes (`Policy.victims`)."""
     return [
         replace(
             one,
@@ -227,7 +228,7 @@ def _in_one(demand: KindDemand, room: Mapping[NodeKind, int]) -> FoundPlaces | N
 def _together(
     want: Want, demands: Sequence[KindDemand], room: Mapping[NodeKind, int]
 ) -> FoundPlaces | None:
-    # a quick look before a long one: is there enough for each tuple alone?
+    # a cheap check before the search: are there enough nodes for each tuple alone?
     if not all(
         most(fit, room, want.request.may_spread) >= one.count
         for one, fit in zip(want.request.tuples, want.fits, strict=True)
@@ -246,8 +247,8 @@ def _together(
 
 
 def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
-    """Return the number of nodes of all matching kinds if the request may be spread, else that of
-    the kind with most nodes."""
+    """Return the most nodes that a tuple could have: those of all matching kinds together if the
+    request may be spread, else those of the kind with most nodes."""
     rooms = [room[kind] for kind in fit.kinds]
     return sum(rooms) if may_spread else max(rooms, default=0)
 
@@ -255,7 +256,8 @@ def most(fit: Fit, room: Mapping[NodeKind, int], may_spread: bool) -> int:
 def _each_with_victims(
     want: Want, soon: Mapping[NodeKind, int], candidates: Candidates, level: Level
 ) -> bool:
-    """Return whether there are enough nodes for each tuple alone when all is taken that may be."""
+    """Return whether each tuple alone could have enough nodes if all possible nodes were preempted
+    at `level`."""
     but = want.request.vcluster_id
     for one, fit in zip(want.request.tuples, want.fits, strict=True):
         rooms = (soon[kind] + candidates.most(kind, level, but) for kind in fit.kinds)
@@ -271,7 +273,8 @@ def _each_with_victims(
 def with_victims(
     want: Want, soon: Mapping[NodeKind, int], candidates: Candidates
 ) -> Mapping[NodeKind, int]:
-    """Return the nodes of the matching kinds, with all that may be preempted."""
+    """Return the nodes in `soon` of each matching kind, plus all nodes that the request may
+    preempt."""
     levels = candidates.levels(want.request, want.within)
     if not levels:
         return soon
@@ -284,7 +287,7 @@ def with_victims(
 
 
 class _Victims:
-    """Nodes preempted for one way, from vclusters of one priority and all lower ones."""
+    """Nodes that are preempted to try out one placement, from vclusters up to one level."""
 
     def __init__(self, candidates: Candidates, level: Level, but: int) -> None:
         self._candidates, self._level, self._but = candidates, level, but
@@ -300,8 +303,8 @@ class _Victims:
     def together(
         self, demands: Sequence[KindDemand], soon: Mapping[NodeKind, int], may_spread: bool
     ) -> FoundPlaces | None:
-        """Take first, for a request that may be spread, what there is everywhere: one block to
-        itself is no reason to take more."""
+        """Return places for all demands. If the request may be spread, first use available nodes of
+        all kinds: preempting more nodes only to keep a tuple in one block is not justified."""
         if may_spread and (found := self._spread(demands, soon)) is not None:
             return found
         self.restore_all()
@@ -319,7 +322,8 @@ class _Victims:
     def _spread(
         self, demands: Sequence[KindDemand], soon: Mapping[NodeKind, int]
     ) -> FoundPlaces | None:
-        """Return all that is there or on its way first, only the rest is preempted."""
+        """Return places that use all available nodes first and preempt only the nodes that are
+        missing; None if there are too few."""
         shares = fill(demands, soon)
         for demand, share in zip(demands, shares, strict=True):
             for kind in demand.kinds:
@@ -338,7 +342,7 @@ class _Victims:
         return bool(made)
 
     def _restore(self, kind: NodeKind, count: int) -> None:
-        if count:  # what was preempted last comes back first
+        if count:  # the last preemption is undone first
             self._candidates.restore(self._made.pop())
 
     def restore_all(self) -> None:
@@ -346,7 +350,7 @@ class _Victims:
             self._candidates.restore(self._made.pop())
 
     def _victims(self) -> list[Victim]:
-        """Return one for each vcluster and kind."""
+        """Return the preempted nodes, summed by vcluster and kind."""
         sums: Counter[tuple[int, NodeKind]] = Counter()
         for made in self._made:
             for victim in made:

@@ -1,9 +1,9 @@
-"""The resource manager's decision about a whole site: what a pass does. Pure: a snapshot and rules
+"""The resource manager's plan for a whole site: the actions of one pass. Pure: a snapshot and rules
 in, a plan out.
 
-The plan's parts are made where their rules are: what becomes of leases and reclaims that are due in
-`policy.scheduler.leases`, which request gets which nodes in `policy.scheduler.allocate`, which free
-nodes are awake in `policy.scheduler.reserve_pool`.
+`policy.scheduler.leases` decides about leases and reclaims that are due,
+`policy.scheduler.allocate` which request gets which nodes, and `policy.scheduler.reserve_pool`
+which free nodes are awake.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from cod.policy.scheduler.snapshot import OTHERS, FreeNodes, PassPlan, Sharing, 
 
 
 def sharing(snapshot: SiteSnapshot) -> Sharing:
-    """Return how groups share the site in `snapshot`. The acts of the plan are checked against it."""
+    """Return the groups' shares of the site in `snapshot`. Each action of the plan is checked
+    against them when it is applied."""
     apart = snapshot.apart
     shares = {
         (group_id, pool): share
@@ -33,8 +34,8 @@ def sharing(snapshot: SiteSnapshot) -> Sharing:
 def plan(snapshot: SiteSnapshot, policy: Policy, energy: Energy, now: float) -> PassPlan:
     """Return the manager's actions for the site in `snapshot`, at `now` (seconds since the epoch).
 
-    A waiting request is in it only if its reason has changed: planning again without a change gives
-    an empty plan."""
+    The plan has a waiting request only if its reason has changed. So planning again without a
+    change gives an empty plan."""
     decision = decide(snapshot, policy, now)
     known_reasons = {request.id: request.reason for request in snapshot.requests}
     granted: Counter[FreeNodes] = Counter()

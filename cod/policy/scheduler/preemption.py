@@ -1,10 +1,10 @@
-"""The rule that protects an owner's nodes, and the nodes that the planner may take by it. Pure.
+"""The rule that protects an owner's nodes, and the nodes that the planner may preempt by it. Pure.
 
-The rule stands in `takeable`, and the part of it that concerns single nodes in `inertia`. The
-planner (`Candidates`), the flows that carry a plan out (`core.preemption`), the simulator and the
-explanations for people all ask these two. Of vclusters of one priority the one that can spare most
-of a kind loses first, so that few are disturbed. Preemptible vclusters lose before all others, by
-the criteria of `Policy.victims`.
+The rule is written once, in `takeable`; `inertia` is its part about single nodes. The planner
+(`Candidates`), the flows that carry a plan out (`core.preemption`), the simulator and the
+explanations for people all use these two functions. Preemptible vclusters lose nodes before all
+others, by the criteria of `Policy.victims`. Among other vclusters of one priority, the vcluster
+that can lose most nodes of a kind loses first, so that few vclusters are disturbed.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from cod.policy.scheduler.snapshot import (
 class Beyond(NamedTuple):
     """Nodes that a group holds beyond its entitlement, without those that are leaving already.
 
-    guarantee  beyond its guarantee: requests of higher priority may preempt them, and requests of
-               any priority within their groups' guarantees
-    own        beyond its guarantee and its share (`Entitlement.own`): requests of its own priority
-               within their groups' shares may preempt them, too
+    guarantee  nodes beyond its guarantee. Requests of higher priority may preempt them, and
+               requests of any priority that fit into their groups' guarantees
+    own        nodes beyond both its guarantee and its share (`Entitlement.own`). Requests of equal
+               priority that fit into their groups' shares may preempt them, too
     """
 
     guarantee: int
@@ -47,8 +47,8 @@ EARLIEST = float("-inf")
 
 
 def beyond(entitlement: Entitlement | TypeEntitlement, kept: int) -> Beyond:
-    """Return what a group holds beyond its entitlement. `kept`: nodes of its vclusters with running
-    leases, without those that are leaving already."""
+    """Return the nodes that a group holds beyond its entitlement. `kept`: nodes of its vclusters
+    with running leases, without those that are leaving already."""
     return Beyond(max(0, kept - entitlement.guarantee), max(0, kept - entitlement.own))
 
 
@@ -56,20 +56,20 @@ Within = Literal["", "share", "guarantee"]
 
 
 def within(entitlement: Entitlement | TypeEntitlement, kept: int, wanted: int) -> Within:
-    """Return the entitlement of its group that a request for `wanted` nodes fits into; `kept` as in
-    `beyond`."""
+    """Return which entitlement of its group a request for `wanted` more nodes fits into: the
+    guarantee, the share, or ''. `kept` as in `beyond`."""
     if kept + wanted <= entitlement.guarantee:
         return "guarantee"
     return "share" if kept + wanted <= entitlement.own else ""
 
 
 def weakest(found: Iterable[Within]) -> Within:
-    """Return the entitlement that all parts of a request fit into."""
+    """Return the entitlement that all parts of a request fit into, given that of each part."""
     return min(found, key=("", "share", "guarantee").index, default="")
 
 
 class VclusterLike(Protocol):
-    """A vcluster as a holder of nodes; as in `model.Vcluster`."""
+    """The fields of `model.Vcluster` that `holder` reads."""
 
     @property
     def id(self) -> int: ...
@@ -115,22 +115,27 @@ def takeable(
     beyond: Beyond = EVERYTHING,
     within: Within = "",
 ) -> int:
-    """Return how many of `mobile` nodes, which are past their inertia, a request may preempt from
-    `holder`.
+    """Return how many nodes a request may preempt from `holder`, out of its `mobile` nodes, which
+    are past their inertia.
 
     priority, vcluster_id  of the request
     open_                  nodes of `holder.leaving` that leave for this request: a reclaim is
                            carried out by the same rule
-    beyond                 of the holder's group, with open nodes counted as kept
-    within                 the entitlement of its own group that the request fits into
+    beyond                 nodes of the holder's group beyond its entitlement, with open nodes
+                           counted as kept
+    within                 the entitlement of the requesting group that the request fits into
 
-    A vcluster loses nodes only to requests of other vclusters: those of strictly higher priority,
-    those of any priority within their groups' guarantees, and those of its own priority within
-    their groups' shares, as far as its group holds nodes beyond its entitlement. It never falls
-    below its creation size. A preemptible vcluster (`snapshot.PREEMPTIBLE`) has the lowest
-    priority, no creation size and no protection by its group's entitlement. A vcluster whose lease
-    has ended loses nothing more, because its nodes return anyway. A reclaim that was open before is
-    still carried out.
+    A vcluster loses nodes only to requests of other vclusters, and only to three sorts:
+
+    - requests of strictly higher priority, and requests of any priority that fit into their groups'
+      guarantees: these take nodes that the holder's group has beyond its guarantee;
+    - requests of equal priority that fit into their groups' shares: these take nodes that the
+      holder's group has beyond its guarantee and its share.
+
+    A vcluster never falls below its creation size. A preemptible vcluster (`snapshot.PREEMPTIBLE`)
+    has the lowest priority, no creation size and no protection by its group's entitlement. A
+    vcluster whose lease has ended loses nothing more, because its nodes return anyway; a reclaim
+    that was open before is still carried out.
     """
     if holder.id == vcluster_id:
         return 0
@@ -145,8 +150,8 @@ def takeable(
 
 def movable(held: int, leaving: int) -> int:
     """Return how many nodes an owner may move out of a vcluster that holds `held` nodes, of which
-    `leaving` leave already. One node stays. The creation size protects owners from others only, and
-    does not count."""
+    `leaving` leave already. One node stays. The creation size does not limit the owner's own
+    moves."""
     return max(0, held - leaving - 1)
 
 
@@ -163,15 +168,15 @@ def outranks(priority: int, other: int) -> bool:
 
 
 def inertia(priority: int, policy: Policy) -> float:
-    """Return the seconds for which a newly assigned node is protected with a holder of that
-    priority. A preemptible vcluster has none."""
+    """Return the seconds for which a newly assigned node is protected from preemption, by the
+    priority of its holder; 0 for a preemptible vcluster."""
     return (
         0.0 if priority == PREEMPTIBLE else policy.inertia_by_priority.get(priority, policy.inertia)
     )
 
 
 def longest_grace(policy: Policy) -> float:
-    """Return the seconds of grace that a group may set as its own, at most."""
+    """Return the longest grace that a group may set as its own, in seconds."""
     return max(policy.max_grace, policy.reclaim_grace)
 
 
@@ -181,16 +186,16 @@ def grace(group: Group, policy: Policy) -> float:
 
 
 def assigned_by(policy: Policy, now: float) -> tuple[float, dict[int, float]]:
-    """Return the latest assignment that no longer protects a node at `now`, and the exceptions by
-    the holder's priority."""
+    """Return the time such that nodes assigned at or before it are past their inertia at `now`, and
+    the different times for some priorities of holders."""
     return now - policy.inertia, {
         one: now - inertia(one, policy) for one in policy.inertia_by_priority
     }
 
 
 def fits(reclaim: Reclaim, node: Node) -> bool:
-    """Return whether the node is of the kind that is taken. Nodes of one type have equal
-    attributes: what one satisfies, all do."""
+    """Return whether the node is of the kind that the reclaim takes. Nodes of one type have equal
+    attributes, so all of them satisfy the same requirements."""
     return (
         node.type_id == reclaim.type_id
         and node.block_id == reclaim.block_id
@@ -207,10 +212,10 @@ class Victim(NamedTuple):
 
 
 class GroupHoldings:
-    """Holdings of groups, as `beyond` and `within` count them, of the nodes of each type that is
-    apart and of `OTHERS`; changes while a plan is made.
+    """The nodes that each group holds, as `beyond` and `within` count them: for each type that is
+    apart, and for `OTHERS`. The counts change while a plan is made.
 
-    any    some group has an entitlement; else nothing is counted
+    any    whether some group has an entitlement; if none has, nothing is counted
     apart  types whose nodes are apart
     """
 
@@ -235,7 +240,8 @@ class GroupHoldings:
                 self._nodes[lasting[vcluster_id], OTHERS] -= nodes
 
     def pool(self, type_id: int) -> int:
-        """Return the type if it is apart, else `OTHERS`."""
+        """Return the key by which nodes of a type are counted: the type if it is apart, else
+        `OTHERS`."""
         return type_id if type_id in self.apart else OTHERS
 
     def add(self, group_id: int, nodes: int, pool: int = OTHERS) -> None:
@@ -244,12 +250,13 @@ class GroupHoldings:
         self._beyond.pop((group_id, pool), None)
 
     def wait(self, group_id: int, nodes: int, pool: int = OTHERS) -> None:
-        """Count nodes that a group waits for: its requests stay within its guarantee and its share
-        with them, but nothing can be taken from it for them before it has them."""
+        """Count nodes that a group waits for. `within` counts them as the group's, so that further
+        requests fit into what is left of its entitlement. `beyond` does not count them, because
+        nodes that the group does not have yet cannot be preempted."""
         self._awaited[group_id, pool] += nodes
 
     def beyond(self, group_id: int, pool: int = OTHERS) -> Beyond:
-        """Return what a group holds beyond its entitlement."""
+        """Return the nodes that a group holds beyond its entitlement."""
         if not self.any:
             return EVERYTHING
         key = group_id, pool
@@ -259,7 +266,7 @@ class GroupHoldings:
         return self._beyond[key]
 
     def within(self, request: PendingRequest) -> Within:
-        """Return the entitlement of its group that a request fits into; none for a preemptible
+        """Return which entitlement of its group a request fits into; '' for a preemptible
         vcluster."""
         if not self.any or request.preemptible:
             return ""
@@ -287,17 +294,18 @@ def _apart(snapshot: SiteSnapshot, apart: Set[int]) -> Iterator[tuple[int, int, 
 
 
 def size(request: PendingRequest) -> int:
-    """Return the nodes that a request is for."""
+    """Return the number of nodes that a request asks for."""
     return sum(one.count for one in request.tuples)
 
 
 class Level(NamedTuple):
-    """The holders that may lose nodes: those up to a priority. With `equals`, also those that the
-    request does not outrank, as far as its entitlement allows.
+    """The holders that may lose nodes to a request: those of a priority up to `priority`.
 
-    asked     types of the requested nodes, if some are apart: these decide about the request's
-              entitlement, and only these are preempted from holders that it does not outrank
-    outranks  holders below that priority
+    equals    the entitlement that the request fits into, by which holders may lose nodes that the
+              request does not outrank; '': only holders that it outranks lose nodes
+    asked     the types of the requested nodes, if some types are apart: only nodes of these are
+              preempted from holders that the request does not outrank
+    outranks  with `asked`, the priority of the request, which outranks holders of lower priority
     """
 
     priority: int
@@ -307,8 +315,8 @@ class Level(NamedTuple):
 
 
 class Candidates:
-    """Nodes that vclusters can still lose, and holdings of groups; changes while nodes are taken
-    and given.
+    """The nodes that each vcluster can still lose, and the nodes that each group holds. The counts
+    change as the plan preempts and grants nodes.
 
     victims  criteria of `Policy.victims`
     """
@@ -348,14 +356,14 @@ class Candidates:
         self._most: dict[NodeKind, dict[Level, int]] = defaultdict(dict)
 
     def within(self, request: PendingRequest) -> Within:
-        """Return the entitlement of its group that a request fits into, by the group's present
-        nodes."""
+        """Return which entitlement of its group a request fits into at present."""
         return self._kept.within(request)
 
     def gain(
         self, request: PendingRequest, places: Iterable[Mapping[NodeKind, int]], *, waits: bool
     ) -> None:
-        """Count the nodes that a request gets, or `waits` for with nodes of its own, for its group."""
+        """Count the nodes at `places` for the request's group: nodes that the request gets or, with
+        `waits`, nodes that it waits for."""
         if self._kept.any and not request.preemptible:
             count = self._kept.wait if waits else self._kept.add
             for place in places:
@@ -363,7 +371,7 @@ class Candidates:
                     count(request.group_id, nodes, self._kept.pool(kind.type))
 
     def add(self, group_id: int, kind: NodeKind, nodes: int) -> None:
-        """Count nodes that a group gets or loses."""
+        """Count nodes that a group gets or, if negative, loses."""
         if self._kept.any:
             self._kept.add(group_id, nodes, self._kept.pool(kind.type))
 
@@ -373,12 +381,13 @@ class Candidates:
             self._kept.wait(group_id, nodes, self._kept.pool(kind.type))
 
     def grow(self, group_id: int, kind: NodeKind) -> None:
-        """Take no node of a kind from a group that gets free ones of it by this plan."""
+        """Preempt no node of a kind from a group that gets free nodes of that kind by this plan."""
         if self._kept.any:
             self._growing.add((group_id, kind.any_port))
 
     def levels(self, request: PendingRequest, equals: Within) -> list[Level]:
-        """Return from whom a request that stays within `equals` may take, the lowest first."""
+        """Return the levels at which a request may preempt nodes, the lowest priority first.
+        `equals`: the entitlement of its group that the request fits into."""
         priority = request.priority
         asked = frozenset(one for one, _ in request.asked) if self._kept.apart else frozenset()
         found = [level for level in self._levels if outranks(priority, level.priority)]
@@ -393,7 +402,8 @@ class Candidates:
         return vcluster_id in self._kinds and self._priority[vcluster_id] <= level.priority
 
     def most(self, kind: NodeKind, level: Level, but: int) -> int:
-        """Return how many nodes of `kind` all can lose at that level, except the vcluster `but`."""
+        """Return how many nodes of `kind` all vclusters together can lose at that level, except the
+        vcluster `but`."""
         if self._kept.any or (self.can_lose(but, level) and kind in self._kinds[but]):
             return sum([count for _, count in self._able(kind, level, but)])
         known = self._most[kind]
@@ -402,7 +412,7 @@ class Candidates:
         return known[level]
 
     def preempt(self, kind: NodeKind, count: int, level: Level, but: int) -> list[Victim]:
-        """Take `count` nodes of `kind`; nothing where there are fewer."""
+        """Preempt `count` nodes of `kind`, and return who loses them; none if there are fewer."""
         if self.most(kind, level, but) < count:  # fewer would not serve the tuple
             return []
         nodes: Counter[int] = Counter()
@@ -427,8 +437,8 @@ class Candidates:
             yield holder, able[holder]
 
     def _latest(self, kind: NodeKind, able: dict[int, int]) -> list[tuple[float, int, int]]:
-        """Return (when assigned, holder, nodes) that preemptible holders can lose of a kind, the
-        latest first. What a holder has lost already in this plan were its latest."""
+        """Return (when assigned, holder, nodes) for the nodes of a kind that preemptible holders
+        can lose, the latest first. A holder has lost its latest nodes first in this plan, too."""
         found = []
         for holder, left in able.items():
             runs = self._started.get((holder, kind), ())
@@ -442,8 +452,8 @@ class Candidates:
         return sorted(found, key=lambda one: (-one[0], one[1]))
 
     def preference(self, kind: NodeKind, count: int, but: int) -> tuple[float, ...]:
-        """Return the sort key of a kind for the choice of nodes that preemptible vclusters lose:
-        `count` nodes of one kind; `but` as in `most`."""
+        """Return the key that sorts kinds for preemption from preemptible vclusters: the kind with
+        the smallest key is to lose the `count` nodes. `but` as in `most`."""
         return tuple(
             (
                 self._types[kind.type].cost
@@ -458,7 +468,8 @@ class Candidates:
         )
 
     def _work(self, kind: NodeKind, count: int, but: int) -> float:
-        """Return the seconds of lost work for each node when `count` nodes of a kind are preempted."""
+        """Return the seconds of work lost, on average for each node, if `count` nodes of a kind are
+        preempted."""
         lost = wanted = 0.0
         for time, _, nodes in self._latest(kind, dict(self._able(kind, Level(PREEMPTIBLE), but))):
             part = min(nodes, count - wanted)
@@ -467,17 +478,17 @@ class Candidates:
         return lost / wanted if wanted else float("inf")
 
     def remove(self, victims: Iterable[Victim]) -> None:
-        """Take what `preempt` has found."""
+        """Count the nodes of `victims` as lost, as `preempt` does."""
         self._change(victims, -1)
 
     def restore(self, victims: Iterable[Victim]) -> None:
-        """Undo `preempt`."""
+        """Undo `preempt` or `remove`."""
         self._change(victims, 1)
 
     def _change(self, victims: Iterable[Victim], sign: int) -> None:
         for holder, kind, count in victims:
             self._mobile[kind.any_port][holder] += sign * count
-            # Whichever nodes go, they may be those with usable ports.
+            # Which nodes go is open: they may be those with usable ports.
             if self._apart and (usable := kind.usable) in self._kinds[holder]:
                 self._mobile[usable][holder] += sign * count
             self._surplus[holder] += sign * count
@@ -487,8 +498,8 @@ class Candidates:
                 self._most.pop(other, None)
 
     def _able(self, kind: NodeKind, level: Level, but: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield (holder, nodes of `kind` that it can lose). What a group keeps bounds all its
-        holders together."""
+        """Yield (holder, nodes of `kind` that it can lose). The entitlement of a group bounds the
+        loss of all its vclusters together."""
         left: dict[int, int] = {}
         pool = self._kept.pool(kind.type)
         foreign = bool(level.asked) and pool not in level.asked
@@ -520,5 +531,5 @@ class Candidates:
             yield holder, most
 
     def able(self, kind: NodeKind, holder: int) -> int:
-        """Return how many nodes of `kind` that vcluster can lose, were it not for its group."""
+        """Return how many nodes of `kind` a vcluster can lose, its group's entitlement aside."""
         return max(min(self._mobile.get(kind, {}).get(holder, 0), self._surplus.get(holder, 0)), 0)

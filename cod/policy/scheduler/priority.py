@@ -1,18 +1,23 @@
-"""In which order requests are looked at. Pure. Moves have no place in it: they compete with nobody.
+"""The order in which requests are decided. Pure. Moves are not in it: they do not compete.
 
-Requests that stay within their groups' guarantees come first, whatever their priority. Else the
-highest priority does. Where a site has shares, of one priority those go first that have waited
-`Policy.hold_after` seconds, the oldest in front: no rank keeps a request waiting for ever. Then
-those that stay within their groups' shares go before the others, which would lose to these what
-they hold beyond; of both the groups' ranks decide (`policy.sharing.shares`). Where a group has
-users' shares, its requests of one such place change places with each other by the ranks of their
-users (`policy.sharing.users`), and those that have waited long do not. By dominant shares
-(`Policy.fair`) a request has the rank of its group with all nodes that the group waits for by
-earlier ones: so requests are in the order in which "progressive filling" meets them. Then the
-oldest;
-requests whose ages fall into the same step of `Policy.age_step` seconds count as of one age. Among
-those the more constraining goes first, the one that fewest nodes of the site would do for: what it
-needs is rare, and who can do with anything finds something else. Then the older one.
+Each of these rules decides between requests that are equal by the rules above it:
+
+1. Requests that fit into their groups' guarantees come first, whatever their priority.
+2. The request of higher priority comes first.
+3. If shares are on, requests that have waited `Policy.hold_after` seconds come first, the oldest of
+   them in front: no rank keeps a request waiting for ever. Next come requests that fit into their
+   groups' shares. The others come last: they could lose the nodes beyond their shares again.
+4. The request of the group with the better rank comes first (`policy.sharing.shares`). By dominant
+   shares (`Policy.fair`) the rank also counts nodes of the group's earlier waiting requests, so
+   that requests are in the order of "progressive filling".
+5. The older request comes first. Requests whose ages fall into the same step of `Policy.age_step`
+   seconds are of one age.
+6. The more constraining request comes first, which the fewest nodes of the site match: other
+   requests find other nodes more easily.
+7. The request that was submitted earlier comes first.
+
+If a group has users' shares, its requests that are equal by rules 1 to 4 exchange their places in
+the order of their users' ranks (`policy.sharing.users`), except requests that have waited long.
 """
 
 from __future__ import annotations
@@ -35,17 +40,17 @@ from cod.policy.sharing.shares import dominant_share
 def ordered(
     snapshot: SiteSnapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[PendingRequest]:
-    """Return the waiting requests in their order of precedence. The order of two requests depends
-    on no third one, except on earlier requests of a group that use its guarantee."""
+    """Return the waiting requests in their order of precedence. The order of two requests does not
+    depend on other requests, except on earlier requests of their groups."""
     return [request for group in peers(snapshot, policy, feasibility, now) for request in group]
 
 
 def peers(
     snapshot: SiteSnapshot, policy: Policy, feasibility: Feasibility, now: float
 ) -> list[list[PendingRequest]]:
-    """Return the waiting requests by priority, rank and age, a list for each; of a group that has
-    users' shares, a list for each rank of the users."""
-    # requests that have waited long have no rank of their user: they go first
+    """Return the waiting requests in order, in one list for each precedence (`_Place`) and age. No
+    list has requests of a group with users' shares by users of different ranks."""
+    # requests that have waited long do not have their user's rank: they go first
     user_ranks = {
         request.id: request.user_rank
         for request in snapshot.requests
@@ -76,7 +81,7 @@ def _by_users(
     places: Mapping[int, _Place],
     user_ranks: Mapping[int, int],
 ) -> list[list[PendingRequest]]:
-    """Return the peers with the requests of each group and place in the order of their users'
+    """Return `peers` with the requests of each group and precedence in the order of their users'
     ranks."""
 
     def rank(request: PendingRequest) -> int:
@@ -103,12 +108,13 @@ WAITED, WITHIN, BEYOND = range(3)
 
 
 class _Place(NamedTuple):
-    """The precedence of a request before its age counts.
+    """The precedence of a request, apart from its age; smaller goes first.
 
-    beyond    it exceeds its group's guarantee
+    beyond    whether the request exceeds its group's guarantee
     priority  its priority, negative
-    stage     WAITED long, WITHIN its group's share, or BEYOND
-    rank      of its group; by dominant shares: the dominant share for each unit of its share
+    stage     WAITED (long), WITHIN (its group's share) or BEYOND
+    rank      the rank of its group; by dominant shares: the group's dominant share divided by its
+              share of the site
     """
 
     beyond: bool
@@ -124,9 +130,9 @@ def _places(
     now: float,
     user_ranks: Mapping[int, int],
 ) -> dict[int, _Place]:
-    """Return the place of each request whose group has an entitlement. Earlier requests of a group
-    use its guarantee and its share first. With users' shares, requests that have waited long come
-    first, then those of the best user."""
+    """Return the precedence of each request whose group has an entitlement. Earlier requests of a
+    group use up its guarantee and its share. With users' shares, requests that have waited long
+    count as the earliest, then those of the best-ranked user."""
     kept = GroupHoldings(snapshot, now)
     holds = _Dominance(snapshot, feasibility) if policy.fair == "dominant" else None
     places = {}
@@ -161,7 +167,7 @@ def _places(
 
 
 class _Dominance:
-    """Nodes of each type that groups hold, and await by requests that were ranked already."""
+    """The nodes of each type that groups hold, or wait for with requests ranked already."""
 
     def __init__(self, snapshot: SiteSnapshot, feasibility: Feasibility) -> None:
         self._site, self._feasibility = snapshot.site, feasibility
@@ -171,8 +177,8 @@ class _Dominance:
                 self._held[holder.group_id][one.kind.type] += one.count
 
     def rank(self, request: PendingRequest, part: float) -> float | Fraction:
-        """Return the dominant share of a request's group for each unit of the group's share of the
-        site. Then count the nodes of the request, as nodes of the cheapest matching type."""
+        """Return the dominant share of a request's group divided by `part`, the group's share of
+        the site. Then count the nodes of the request, as nodes of the cheapest matching type."""
         held = self._held[request.group_id]
         found = dominant_share(held, self._site) / Fraction(part) if part else math.inf
         for one in request.tuples if not request.preemptible else ():
@@ -182,7 +188,8 @@ class _Dominance:
 
 
 def age(request: PendingRequest, policy: Policy) -> float:
-    """Return the step that a request was submitted in; where there are no steps, the time."""
+    """Return the number of the step of `Policy.age_step` seconds in which a request was submitted;
+    without such steps, the time of its submission."""
     return (
         math.floor(request.submitted_at / policy.age_step)
         if policy.age_step > 0

@@ -1,8 +1,8 @@
-"""Reasons why a request is not granted, in a sentence for its owner. Pure.
+"""Reasons why a request is not granted, as a sentence for its owner. Pure.
 
-The sentence of a request that waits for others names nothing that changes from hour to hour (how
-many nodes are free, who holds them): thousands of waits would be told anew whenever a node moves.
-`policy.scheduler.explain` has the details.
+The sentence of a request that waits for nodes of other vclusters names nothing that changes from
+hour to hour, such as the number of free nodes or their holders. Otherwise thousands of reasons
+would have to be updated whenever a node moves. `policy.scheduler.explain` has these details.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def of_holds(holds: Iterable[Hold], names: Mapping[int, str], now: float) -> Ite
 
 
 def of_ports(request: PendingRequest, feasibility: Feasibility) -> str:
-    """Return how many matching nodes an isolated vcluster cannot have for their switch ports; ''
-    where there are none."""
+    """Say how many matching nodes an isolated vcluster cannot have because of their switch ports;
+    '' if there are none."""
     ports = feasibility.ports(request)
     if not ports.unusable:
         return ""
@@ -67,8 +67,8 @@ UNKNOWN = "nobody knows yet when they are"
 
 
 def reserved(request: PendingRequest, now: float, expected: float | None = None) -> RequestRefusal:
-    """Say when a reservation in advance begins, or that it begins late and, as far as that is
-    known, when."""
+    """Say when a reservation in advance begins. If its start is over, say that it begins late, and
+    when it is expected to (`expected`; None: unknown)."""
     start = request.starts_at or now
     if start + PUNCTUAL <= now:
         when = UNKNOWN if expected is None else f"they are expected by {at(expected)}"
@@ -82,27 +82,28 @@ CHOSEN = "; chosen: "
 
 def begins(start: float, why: str = "") -> str:
     """Return the sentence about a reservation's start. `why`: the reason for a start that COD has
-    chosen; '': somebody else has."""
+    chosen; '': the owner has chosen it."""
     return f"is reserved from {at(start)} on" + (f"{CHOSEN}{why}" if why else "")
 
 
 def waits(request: PendingRequest, code: str, why: str) -> RequestRefusal:
-    """Return the refusal with which a request waits; `code` says for what. A request that may not
-    wait is rejected with the code 'now'."""
+    """Return the refusal with which a request waits, with `code`. A request that may not wait is
+    rejected with the code 'now' instead."""
     if request.may_wait:
         return RequestRefusal(request.id, code, f"waits: {why}")
     return RequestRefusal(request.id, "now", why)
 
 
 def run_out(request: PendingRequest) -> RequestRefusal:
-    """Return the reason of a request whose vcluster's lease has run out: no more nodes, unless the
+    """Return the refusal of a request whose vcluster's lease has run out. It gets nodes only if the
     lease is extended."""
     why = "the lease of its vcluster has run out"
     return waits(request, "busy", why)
 
 
 def waiting(request: PendingRequest, coming: int, taking: int) -> RequestRefusal:
-    """Say that a request waits for nodes that are coming, and for nodes that others lose."""
+    """Return the refusal of a request that waits for `coming` nodes on their way and for `taking`
+    nodes that are being reclaimed."""
     parts = []
     if taking:
         parts.append(f"{nodes(taking)} that other vclusters give back")
@@ -114,8 +115,9 @@ def waiting(request: PendingRequest, coming: int, taking: int) -> RequestRefusal
 
 
 def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> RequestRefusal:
-    """Say what a move waits for. A move that waits for nothing has ended. `portless`: nodes that
-    have arrived without a usable switch port, which an isolated vcluster needs."""
+    """Return the refusal of a move, with the nodes that it waits for. A move that waits for no node
+    has ended. `portless`: nodes that have arrived without a usable switch port, which an isolated
+    vcluster needs."""
     if portless and not coming and not taking:
         return RequestRefusal(
             request.id,
@@ -133,8 +135,8 @@ def moving(request: PendingRequest, coming: int, taking: int, portless: int) -> 
 
 
 def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> RequestRefusal:
-    """Say why a request can have no nodes now, and whether it ever can. `held`: nodes are held back
-    for it."""
+    """Return the refusal of a request that can have no nodes now: it waits, or is rejected if it
+    never can. `held`: nodes are held back for it."""
     request = want.request
     anywhere = replace(want, fits=feasibility.anywhere(request))
     impossible = _impossible(anywhere, feasibility)
@@ -151,7 +153,7 @@ def why_not(want: Want, feasibility: Feasibility, held: bool = False) -> Request
     wanted = sum(one.count for one in request.tuples)
     ports = feasibility.ports(request)
     if ports.unusable and (ports.usable < wanted or _impossible(want, feasibility)):
-        # Ports become known, or work again: the request may wait for that.
+        # the request may wait until more ports become known or work again
         why = f"{nodes(wanted)} wanted, {of_ports(request, feasibility)}"
         return waits(request, "ports", why)
     if maintained := feasibility.maintained(request):
@@ -189,17 +191,16 @@ def _busy(want: Want) -> str:
 
 
 def never(request: PendingRequest, feasibility: Feasibility) -> str:
-    """Return why no machines of the site could ever meet a request, those included that are out of
-    service or expected; '' where they could. Switch ports are not looked at: they may work
-    later."""
+    """Say why the site's nodes could never satisfy a request, even with those that are expected or
+    out of service; '' if they could. Switch ports do not count: they may work later."""
     want = Want(replace(request, isolated=False), feasibility.anywhere(request))
     why = _impossible(want, feasibility)
     return "" if why and _with_expected(want, feasibility) else why
 
 
 def _with_expected(want: Want, feasibility: Feasibility) -> bool:
-    """Return whether a request that is impossible today may be met once the expected nodes are
-    there."""
+    """Return whether a request that is impossible today may become possible when the expected nodes
+    have reported their hardware."""
     if not feasibility.expected:
         return False
     rest = [
@@ -215,13 +216,13 @@ def _with_expected(want: Want, feasibility: Feasibility) -> bool:
 
 
 def _impossible(want: Want, feasibility: Feasibility) -> str:
-    """Return why all nodes of the site together could not satisfy it; '' where they could."""
+    """Say why all nodes of the site together could not satisfy a request; '' if they could."""
     request = want.request
     least = min(fit.site if request.may_spread else fit.largest for fit in want.fits) - sum(
         request.own.values()
     )
     if least >= sum(one.count for one in request.tuples):
-        return ""  # all could be had in one place: nearly always
+        return ""  # one place could serve all tuples: the usual case
     for number, fit in enumerate(want.fits):
         why = _too_few(want, feasibility, number, fit)
         if why:
@@ -248,7 +249,7 @@ def _impossible_together(want: Want, feasibility: Feasibility) -> str:
     try:
         fit_in_blocks = request.may_spread or whole(want.demands(), blocks) is not None
     except Exhausted:
-        fit_in_blocks = True  # nobody knows; it is not turned away for that
+        fit_in_blocks = True  # unknown, so the request is not rejected
     if fit_in_blocks:
         return ""
     return (

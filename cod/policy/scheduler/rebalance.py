@@ -1,11 +1,11 @@
-"""Requests that have a place are moved so that all of them together cost less. Pure.
+"""Moving placed requests to other nodes so that all of them together cost less. Pure.
 
-Two steps, by turns. *Filling up*: between two kinds of nodes, what is served in either is shared
-out anew, so that the cheaper one is as full as can be; of kinds of one cost the smaller is filled,
-so that there is room in one piece in the other. *Driving out*: a tuple takes the place in a cheaper
-kind that it would rather have; those that are there look for new places, the large ones first; all
-is filled up again. Where everything together costs less then, it stays so. Nobody loses its place
-altogether, and every move has a gain: so there is an end to it.
+Two steps alternate. *Filling up* takes two kinds of nodes, and distributes the requests that are
+placed in both so that the cheaper kind is as full as possible; of two kinds of equal cost the
+smaller one is filled, which leaves a large free piece of the other. *Driving out* moves a tuple to
+a cheaper kind, moves the requests there to new places, the large ones first, and fills up again.
+The result stays if all together costs less than before, else it is undone. No request loses its
+place, and every change has a gain, so the steps come to an end.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cod.policy.scheduler.packed import PackedRequests
 from cod.policy.scheduler.placement import FoundPlaces
 from cod.policy.scheduler.snapshot import NodeKind
 
-A_MOVE = 20  # is as much effort as so many looks
-LEAST = 1e-6  # a gain
+A_MOVE = 20  # attempts that one move counts as
+LEAST = 1e-6  # the smallest reduction of cost that counts
 
 
 class TuplePart(NamedTuple):
@@ -33,7 +33,7 @@ class TuplePart(NamedTuple):
 
 
 def save(placed: PackedRequests) -> None:
-    """Move requests as long as that saves anything, and there is effort left."""
+    """Move requests as long as that reduces the cost and `placed.effort` is not used up."""
     gained = True
     fill_up(placed)
     while gained and placed.effort > 0:
@@ -52,8 +52,8 @@ def save(placed: PackedRequests) -> None:
 
 
 def fill_up(placed: PackedRequests) -> bool:
-    """Make the cheaper of any two kinds, of equals the smaller one, as full as can be; has that
-    changed anything?"""
+    """Make the cheaper of any two kinds as full as possible; of equal cost the smaller one. Return
+    whether anything changed."""
     gained, more = False, True
     while more:
         more = False
@@ -85,7 +85,8 @@ def _fit(placed: PackedRequests, part: TuplePart) -> Fit:
 
 
 def _share_out(placed: PackedRequests, first: NodeKind, second: NodeKind) -> bool:
-    """Distribute the nodes of two places: the first gets as many as possible of all of them."""
+    """Distribute the tuples in two kinds anew, so that `first` holds as many of their nodes as
+    possible. Return whether anything changed."""
     before = [part for part in _parts(placed, first) if second in _fit(placed, part).blocks]
     after = [part for part in _parts(placed, second) if first in _fit(placed, part).blocks]
     placed.effort -= len(before) + len(after)
@@ -105,13 +106,13 @@ def _share_out(placed: PackedRequests, first: NodeKind, second: NodeKind) -> boo
 
 
 def _fullest(parts: Sequence[TuplePart], room: int) -> list[TuplePart]:
-    """Return, of all choices that there is room for the one with most nodes, of several that with
-    the first of `parts`."""
-    sums = [1]  # a bit for each number of nodes that the first so many parts can come to
+    """Return the selection of `parts` with most nodes that fit into `room` nodes; of equal
+    selections the one that has the first parts."""
+    sums = [1]  # sums[n]: bit k is set if some of the first n parts have k nodes together
     for part in parts:
         sums.append(sums[-1] | sums[-1] << part.nodes)
-    # the largest sum that there is room for; then back from the last part: one is chosen where the
-    # sum cannot be reached without it, so that of equal choices the first parts stay
+    # Begin with the largest sum that there is room for, and go back from the last part. Choose a
+    # part if the sum cannot be reached without it: so the first parts are preferred.
     left = (sums[-1] & ((1 << room + 1) - 1)).bit_length() - 1
     chosen = []
     for number in range(len(parts) - 1, -1, -1):
@@ -134,7 +135,8 @@ def _shift(placed: PackedRequests, part: TuplePart, new: NodeKind) -> None:
 
 
 def _drive_out(placed: PackedRequests, part: TuplePart) -> bool:
-    """Let a tuple have nodes of a cheaper kind where all together cost less then."""
+    """Move a tuple to nodes of a cheaper kind if all requests together cost less then. Return
+    whether it was moved."""
     if placed.found[part.request_id][1].places[part.position].get(part.kind) != part.nodes:
         return False  # it has been moved meanwhile
     for better in _fit(placed, part).kinds:

@@ -1,29 +1,28 @@
 """The reserve pool: which free nodes are awake, and how much power nodes use. Pure.
 
-**Marks.** Of each type, the *spare* nodes count: awake in the reserve, reserved for nobody, neither
-granted in this plan nor kept by a request that waits. Fewer than the low mark awake or waking: cold
-nodes are woken until the low mark is reached. More than the high mark awake: nodes that have been
-idle long enough are put to sleep until the high mark is reached. In between nothing happens, and
-this is what keeps nodes from being switched to and fro: one that is woken brings the spare to the
-low mark at most, one that falls asleep leaves it at the high mark at least. While any node of a
-type is waking or is to be woken, none of that type is put to sleep: what it was woken for may want
-it too.
+**Marks.** The *spare* nodes of each type are counted: nodes that are awake in the reserve, reserved
+for no request, and neither granted in this plan nor kept by a waiting request. If fewer than the
+low mark are awake or waking, cold nodes are woken up to the low mark. If more than the high mark
+are awake, nodes that have been idle long enough are put to sleep down to the high mark. In between
+nothing happens, so that nodes are not switched on and off all the time. While any node of a type is
+waking or is to be woken, no node of that type is put to sleep: the request that the node is woken
+for may need more.
 
-Where the snapshot has a forecast of a type (`policy.energy.reserve_forecast`), the marks are by it,
-and the two constants its bounds.
+If the snapshot has a forecast of a type (`policy.energy.reserve_forecast`), the forecast sets the
+marks, and the configured marks are its bounds.
 
-**Need.** Cold nodes that requests keep while they wait for others, and cold nodes that are
-reserved, are woken at once, whatever the marks say and even where the site does not manage its
-reserve: they would be woken anyway, later, and everybody would wait for them. For this to come to
-rest, a request that waits has to count on warm nodes and waking ones before it keeps cold ones;
-`policy.scheduler.allocate` does.
+**Need.** Cold nodes that waiting requests keep, and cold nodes that are reserved, are woken at
+once, whatever the marks are, and even if the site does not manage its reserve: they would be woken
+later anyway, and the request would wait longer. Waiting requests count on warm and waking nodes
+before they keep cold ones (`policy.scheduler.allocate`): otherwise each pass would wake more nodes.
 
-**Who sleeps.** Only nodes that the snapshot counts as idle, which are none that their power driver
-could not wake. Of a pool that is partly granted or kept, so many fewer: whichever of its nodes are
-given away, enough idle ones are left. Should more be left, the next plan sees them.
+**Sleep.** Only nodes that the snapshot counts as idle are put to sleep; a node that its power
+driver could not wake is never counted as idle. Granted and kept nodes of a pool may be among its
+idle ones, so as many fewer are put to sleep. If more idle nodes are left, the next plan sees them.
 
-**Power.** What a node uses depends on its state alone: off, idle or busy (`CLASSES`). Watts are the
-mean of what the type's BMCs measure in that class, else the type's own, else the site's.
+**Power.** The power that a node uses depends on the class of its state: off, idle or busy
+(`CLASSES`). It is the mean that BMCs of the type measure in that class, else the value configured
+for the type, else that for the site.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ CLASSES: dict[NodeState, str | None] = {
     NodeState.ACTIVE: BUSY,
     NodeState.CAPTURE: BUSY,
     NodeState.BURNIN: BUSY,
-    NodeState.QUARANTINED: IDLE,  # whether it is on nobody knows; it saves nothing either way
-    NodeState.RETIRED: None,  # the site's no longer
+    NodeState.QUARANTINED: IDLE,  # it may be on or off: its power is unknown
+    NodeState.RETIRED: None,  # it belongs to the site no longer
 }
 
 NOTHING: Mapping[FreeNodes, int] = {}
@@ -158,7 +157,7 @@ class _Type:
         return 0 if free.reserved else self._left(free) - self._kept.get(free, 0)
 
     def short(self) -> list[PowerChange]:
-        """Return the wakes up to the low mark."""
+        """Return which nodes to wake to reach the low mark."""
         ready = self._warm + self._waking
         why = (
             f"{ready} of {self.node_type.name} awake and spare, {self._article} low mark is"
@@ -168,15 +167,15 @@ class _Type:
         return [PowerChange(free, count, why) for free, count in _deal(self.low - ready, cold)]
 
     def surplus(self) -> list[PowerChange]:
-        """Return nodes that fall asleep, down to the high mark."""
-        # else the same nodes would be woken and put to sleep in turn
+        """Return which nodes to put to sleep to come down to the high mark."""
+        # otherwise the same nodes would be woken and put to sleep by turns
         if self._any_waking or self.needed or self.short():
             return []
         why = (
             f"{self._warm} of {self.node_type.name} awake and spare, {self._article} high mark is"
             f" {self.high}"
         )
-        # those that are granted or kept may be among the idle ones: which, is not settled yet
+        # granted and kept nodes may be among the idle ones: the nodes are not chosen yet
         idle = [
             (free, min(self._spare(free), free.idle - free.count + self._spare(free)))
             for free in self._free_nodes
@@ -191,7 +190,8 @@ class _Type:
 def _deal(
     wanted: int, inventory: Iterable[tuple[FreeNodes, int]]
 ) -> Iterator[tuple[FreeNodes, int]]:
-    """Yield `wanted` nodes, out of the pools in their order, of each at most as many as it says."""
+    """Yield (pool, nodes) for `wanted` nodes in all, from the pools in order, and from each pool at
+    most the given number."""
     for free, most in inventory:
         if (count := min(wanted, most)) > 0:
             yield free, count

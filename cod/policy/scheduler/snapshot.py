@@ -1,10 +1,8 @@
-"""The site at one moment, as the resource manager's policy sees it, and what is to be done about
-it. Records only.
+"""Records of the scheduler: a snapshot of the site at one moment, and the plan made from it.
 
 Nodes that are alike for the policy are counted, not listed: planning grows with types, blocks and
-requests, never with nodes. Which rows are meant is settled when the plan is applied
-(`flows.scheduler.apply_plan`), by the same rules for all nodes of a pool, in the order of their
-ids.
+requests, never with nodes. `flows.scheduler.apply_plan` chooses the single nodes of each pool when
+it applies the plan, in the order of their ids.
 
 Words: a *pool* is a number of free nodes that are alike (`FreeNodes`); an *allocation* a number of
 nodes that one vcluster holds and that are alike; a *kind* is what makes nodes interchangeable for a
@@ -36,9 +34,9 @@ class NodeKind(NamedTuple):
     `subnet` is '' where the site has only one: then every node is on it.
 
     port  USABLE: nodes whose switch port COD can put into a VLAN, which isolated vclusters need;
-          UNUSABLE: the others; '': both. Nodes are counted apart by it only while a request for an
+          UNUSABLE: the others; '': both. Ports are distinguished only while a request for an
           isolated vcluster waits
-    windows  the maintenance windows to come that they are in: the sum of bits of
+    windows  the coming maintenance windows that include these nodes: the sum of their bits in
              `SiteSnapshot.windows`
     """
 
@@ -50,7 +48,7 @@ class NodeKind(NamedTuple):
 
     @property
     def any_port(self) -> NodeKind:
-        """Return the kind that these nodes are of, whatever their switch ports are."""
+        """Return the kind of these nodes without regard to switch ports."""
         return self._replace(port="") if self.port else self
 
     @property
@@ -60,23 +58,24 @@ class NodeKind(NamedTuple):
 
     @property
     def counted(self) -> tuple[NodeKind, ...]:
-        """Return the kinds that nodes of this kind are counted in: those with a usable port in
-        both."""
+        """Return the kinds whose counts include nodes of this kind. Nodes with usable ports are
+        included in two: the kind of any port, and the kind of usable ports."""
         if not self.port:
             return (self,)
         return (self.any_port, self) if self.port == USABLE else (self.any_port,)
 
     def among(self, kinds: Set[NodeKind]) -> bool:
-        """Return whether nodes of this kind count where `kinds` match."""
+        """Return whether `kinds` include nodes of this kind."""
         return self in kinds or (self.port != "" and self.any_port in kinds)
 
 
 class WindowTimes(NamedTuple):
     """The planner's view of a maintenance window.
 
-    begins  no lease on its nodes may last longer, with its grace; minus infinity: none may begin
-    ends    leases may begin again; infinity: unknown
-    reason  why a request waits for it, for people
+    begins  when leases on its nodes must end, so that their grace is over before the window; minus
+            infinity: no lease may begin
+    ends    when leases may begin again; infinity: unknown
+    reason  why a request waits for the window, for people
     """
 
     begins: float
@@ -114,7 +113,7 @@ class FreeNodes:
 class IncomingNodes:
     """Nodes without a holder on their way to the reserve.
 
-    waking  they wake from the cold reserve: they come clean, and soon
+    waking  they wake from the cold reserve: they need no erasing, and arrive soon
     since   when the last of them entered its present state; None: unknown
     """
 
@@ -127,10 +126,10 @@ class IncomingNodes:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Nodes of one kind that a vcluster holds, all of them.
+    """All nodes of one kind that a vcluster holds.
 
-    mobile      how many are outside their inertia, and not on their way out by a reclaim already
-    immune_until  when the next of the others leaves its inertia; None when there are none such
+    mobile      how many are past their inertia and leave by no reclaim yet
+    immune_until  when the inertia of the next protected node ends; None: no node is protected
     started     of a preemptible vcluster: (when assigned, how many) of the mobile nodes, the latest
                 first
     """
@@ -145,7 +144,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class TypeEntitlement:
-    """A group's entitlement to nodes of one type; as in `Entitlement`."""
+    """A group's entitlement to nodes of one type, with the fields of `Entitlement`."""
 
     guarantee: int = 0
     share: int | None = None
@@ -153,12 +152,12 @@ class TypeEntitlement:
 
     @property
     def own(self) -> int:
-        """Nodes of the type that are its own."""
+        """The nodes of the type that are the group's own; see `Entitlement.own`."""
         return max(self.guarantee, self.share or 0)
 
 
 OTHERS = 0
-"""Stands for nodes of all types that are not apart where nodes are counted by type."""
+"""The key, in counts by type, of nodes of all types that are not apart (`SiteSnapshot.apart`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +165,21 @@ class Entitlement:
     """A group's limits, guarantee and share; made by `policy.sharing.entitlements`.
 
     limit        most nodes that it may hold at once; None: no limit
-    type_limits  the same for a type, by the type's id
+    type_limits  most nodes of a type that it may hold at once, by the type's id
     guarantee    nodes that contention never takes from it
-    share        its share of the site, in nodes, among the groups that hold or want nodes
-                 (`entitlements.among`): groups of equal priority may preempt what it holds beyond;
-                 None: shares are off
+    share        its share of the site, in nodes, among the groups that hold or request nodes
+                 (`entitlements.among`). Groups of equal priority may preempt nodes that it holds
+                 beyond its share. None: shares are off
     rank         its rank among groups of its priority, by shares and usage: 1 is the best, equals
                  have the same; 0: shares are off
     used_up      it has used all node-hours of the period, and gets no more nodes in it
     weight       its shares, in proportion to its siblings'
     parent       id of its parent group; 0: it is no subgroup
-    apart        by types whose nodes are apart (`SiteSnapshot.apart`): the other fields, except
-                 limits and rank, are then of the nodes of all other types
+    apart        its entitlements to the types that are apart (`SiteSnapshot.apart`), by type id.
+                 The other fields, except limits and rank, then concern nodes of all other types
     part         its share as a part of the whole site, 0 to 1; 0: shares are off
-    odd          one node of its share is an odd one, which it has for a turn (`sharing.turns`);
-                 `had_odd`: it had one earlier in this turn
+    odd          its share includes an extra node for this turn, out of those that cannot be divided
+                 evenly (`sharing.turns`); `had_odd`: it had one earlier in this turn
     """
 
     limit: int | None = None
@@ -197,7 +196,7 @@ class Entitlement:
     apart: Mapping[int, TypeEntitlement] = field(default_factory=dict)
 
     def of(self, type_id: int) -> Entitlement | TypeEntitlement:
-        """Return what holds for nodes of a type that is apart, or for `OTHERS`."""
+        """Return the entitlement to nodes of a type that is apart, or to those of `OTHERS`."""
         return self if type_id == OTHERS else self.apart.get(type_id, TypeEntitlement())
 
     @property
@@ -212,11 +211,13 @@ ANYTHING = Entitlement()
 
 @dataclass(frozen=True, slots=True)
 class VclusterHolder:
-    """A pending or active vcluster. `held`: all its nodes; `leaving`: those still open in its
-    reclaims.
+    """A pending or active vcluster.
 
+    held         how many nodes it holds
+    floor        how many of them preemption leaves it: its creation size, or 0 if preemptible
+    leaving      nodes that its reclaims have still to bring
     expires_at   end of its lease; None: it has none, or the vcluster is pending
-    drain_until  set: its lease has ended, and its nodes return at that time by themselves
+    drain_until  when its nodes return because its lease has ended; None: the lease is running
     group_id     the group whose entitlement counts; 0: no group has one, or the vcluster is
                  preemptible
     """
@@ -255,13 +256,13 @@ class PendingRequest:
     """A pending request, with the facts of its vcluster that a plan needs.
 
     subnet     the subnet of the vcluster's addresses, on which its nodes must be
-    own        nodes that the vcluster holds already, by type: it cannot get those
+    own        nodes that the vcluster holds already, by type: the request cannot get these
     reason     the last reported reason why it waits
     lease      seconds of its vcluster's lease if it begins now; infinite where unknown
-    starts_at  set: it is a reservation in advance, and begins then (`policy.reservations`)
+    starts_at  start of a reservation in advance (`policy.reservations`); None: it is none
     isolated   its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
     source_id  of a move: the vcluster whose nodes it gets, and no others; None: it is no move
-    parts      (type, nodes) for matching nodes of types that are apart; (): all are of others
+    parts      (type that is apart or `OTHERS`, requested nodes); (): all nodes are of `OTHERS`
     user_rank  rank of its user among those of its group, 1 is the best; 0: users have no ranks
     """
 
@@ -285,12 +286,12 @@ class PendingRequest:
 
     @property
     def asked(self) -> tuple[tuple[int, int], ...]:
-        """Return (type that is apart or `OTHERS`, nodes that are asked for)."""
+        """Return (type that is apart or `OTHERS`, requested nodes) for all requested nodes."""
         return self.parts or ((OTHERS, sum(one.count for one in self.tuples)),)
 
     @property
     def preemptible(self) -> bool:
-        """Return whether the nodes that it gets may be taken again by any other request."""
+        """Return whether any other request may preempt the nodes that this request gets."""
         return self.priority == PREEMPTIBLE
 
 
@@ -308,15 +309,14 @@ class SiteSnapshot:
     templates  documents by id, of all templates that the requests name
     deserted   releasing vclusters whose last node is back
     warned     active vclusters' last lease warning: vcluster id -> seconds before its end
-    entitlements  of groups, by id; those that are not in it may have anything and are sure of
-                  nothing
-    turn       which turn it is of those in which groups have the odd nodes of their shares
-    version    of the reservations in advance: how often what they leave to others has changed
+    entitlements  of groups, by id; a group without an entry has no limit and no guarantee
+    turn       number of the turn for which groups have extra nodes (`sharing.turns`)
+    version    of the reservations in advance: counts changes of the nodes that they leave to others
     expected   nodes that have not reported their hardware, or wait for approval: they may turn out
                to be of any type
     spare      by type, how many spare nodes are forecast to be needed soon, and in the next hours
                (`policy.energy.reserve_forecast`); types that have no forecast are not in it
-    dear       why preemptible vclusters get no nodes now: energy is dear; '' where they do
+    dear       why energy is too dear for preemptible vclusters to get nodes now; '': it is not
     windows    maintenance windows that are planned or run, by bit
     """
 
@@ -341,8 +341,8 @@ class SiteSnapshot:
 
     @property
     def apart(self) -> frozenset[int]:
-        """Return the types whose nodes are apart: guarantees and shares of other nodes do not hold
-        for them."""
+        """Return the types whose nodes are apart: groups have guarantees and shares of each of
+        these types, and their general guarantees and shares do not cover it."""
         return frozenset(type_id for one in self.entitlements.values() for type_id in one.apart)
 
 
@@ -351,7 +351,7 @@ class SiteSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`count` nodes of a pool for one tuple of a request; `position` is the tuple's."""
+    """`count` nodes of a pool for one tuple of a request; `position` is the index of the tuple."""
 
     position: int
     template_id: int
@@ -361,8 +361,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RequestGrant:
-    """A request that is satisfied out of free nodes: whole, but for a move, which gets nodes as
-    they come."""
+    """A request that is granted free nodes: all that it asks for, or, if it is a move, those of its
+    nodes that have come free."""
 
     request_id: int
     shares: tuple[Share, ...]
@@ -370,7 +370,7 @@ class RequestGrant:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Nodes to be reclaimed from a vcluster for a request: exactly what is short."""
+    """Nodes to reclaim from a vcluster for a request, no more than the request lacks."""
 
     request_id: int
     vcluster_id: int
@@ -380,8 +380,8 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class PreemptLess:
-    """Nodes that an open reclaim need not bring any more: `count` of what was open in it, so that
-    `left` stay open."""
+    """The reduction of an open reclaim: `count` of its open nodes are needed no longer, and `left`
+    stay open."""
 
     reclaim_id: int
     count: int
@@ -392,13 +392,13 @@ class PreemptLess:
 class RequestRefusal:
     """A request that is not satisfied now.
 
-    code  'coming' (nodes are on their way), 'taking' (nodes are being reclaimed for it), 'busy'
-          (others hold what it needs), 'reserved' (its start is to come), 'late' (its start is
-          over), 'limit' (its group may not hold more), 'ports' (its vcluster is isolated, and too
-          few matching nodes have usable switch ports), 'dear' (its vcluster is preemptible, and
-          energy is dear): it waits. 'impossible' (the site will never
-          have it, or the group's limit is lower), 'now' (it would not wait): it is rejected;
-          'ended': a move that nothing is left of
+    code  of a request that waits: 'coming' (nodes are on their way), 'taking' (nodes are being
+          reclaimed for it), 'busy' (others hold the nodes that it needs), 'reserved' (its start is
+          to come), 'late' (its start is over), 'limit' (its group may not hold more), 'ports' (its
+          vcluster is isolated, and too few matching nodes have usable switch ports), 'dear' (its
+          vcluster is preemptible, and energy is dear).
+          Of a request that is rejected: 'impossible' (the site will never have the nodes, or the
+          group's limit is lower), 'now' (it may not wait), 'ended' (a move that has no nodes left)
     """
 
     request_id: int
@@ -416,9 +416,9 @@ class Hold:
     """Nodes of a kind that are held back for a request that has waited long
     (`policy.scheduler.backfill`): `free` ones, and some that are on their way.
 
-    since  when it had waited so long
-    until  when it can have all that it wants, as far as leases tell: who is done by then may use
-           free ones meanwhile
+    since  when the request had waited `Policy.hold_after` seconds
+    until  when all its nodes are there, by the ends of leases. Leases that end by then may use the
+           free nodes meanwhile
     """
 
     request_id: int
@@ -431,8 +431,8 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """Nodes of a kind, free or on their way, that a reservation in advance needs at its start:
-    leases may use them that end, with grace and erasing, by then."""
+    """Nodes of a kind, free or on their way, that a reservation in advance needs at its start.
+    Leases that end by then, with grace and erasing, may use them before."""
 
     request_id: int
     kind: NodeKind
@@ -444,10 +444,10 @@ class Reserved:
 class Decision:
     """Outcome for the pending requests: each is in `grants` or in `refusals`.
 
-    reductions  of reclaims whose requests wait on: reclaims of ended requests end with them
-    kept  how many free nodes of each pool waiting requests keep: nobody behind them gets those
-    holds  what is held back for those that have waited long
-    reserved  what reservations in advance need of what is free, or on its way
+    reductions  of reclaims for requests that still wait; a reclaim ends with its request
+    kept  how many free nodes of each pool waiting requests keep: later requests do not get these
+    holds  nodes that are held back for requests that have waited long
+    reserved  nodes, free or on their way, that reservations in advance need
     """
 
     grants: tuple[RequestGrant, ...] = ()
@@ -472,12 +472,12 @@ class PowerChange:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Shares of the site as a plan was made.
+    """The groups' shares of the site by which a plan was made.
 
-    shares  nodes by group and by type that is apart, or `OTHERS`
-    site    nodes by type
+    shares  nodes, by (group, type that is apart or `OTHERS`)
+    site    nodes of the site, by type
     apart   types whose nodes are apart
-    parts   what pending requests ask for by type, where nodes of types that are apart would do
+    parts   `PendingRequest.parts` by request id, of requests that have any
     """
 
     shares: Mapping[tuple[int, int], int] = field(default_factory=dict)
@@ -486,29 +486,30 @@ class Sharing:
     parts: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     def pool(self, type_id: int) -> int:
-        """Return the type if it is apart, else `OTHERS`."""
+        """Return the key by which nodes of a type are counted: the type if it is apart, else
+        `OTHERS`."""
         return type_id if type_id in self.apart else OTHERS
 
     def nodes(self, pool: int) -> int:
-        """Return nodes of the site of a type that is apart, or of all others."""
+        """Return how many nodes the site has of a type that is apart, or of `OTHERS`."""
         return sum(count for one, count in self.site.items() if self.pool(one) == pool)
 
 
 @dataclass(frozen=True, slots=True)
 class PassPlan:
-    """Actions of a pass, in the order in which they are done. Waits are listed only when their
-    reason has changed. A plan that only holds nodes back, or reserves them, has no action.
+    """Actions of a pass, in the order in which they are done. `refusals` has a waiting request only
+    if its reason has changed. A plan that only holds nodes back, or reserves them, has no action.
 
-    warnings  (vcluster id, seconds): its lease ends within those seconds, and it has not been told
+    warnings  (vcluster id, seconds): its lease ends within these seconds, and a warning is due
     drains    vclusters whose lease has run out
     expired   draining vclusters whose grace is over: their nodes are seized
     deserted  vclusters that can end
     overdue   reclaims whose deadline has passed: what is open in them is seized
-    version   of the reservations in advance that the grants were planned beside
-    sharing   by which nodes are taken from equals. Acts use it: it depends on the whole site, which
-              is counted once for a plan
-    odd       (group id, turn) that has been given an odd node for that turn, (group id, None) that
-              has given its one up before the turn ends
+    version   `SiteSnapshot.version` of the snapshot that the plan was made from
+    sharing   shares by which nodes are preempted from groups of equal priority. Applying the plan
+              uses them: they depend on the whole site, which is counted once for a plan
+    odd       (group id, turn): the group got an extra node for that turn; (group id, None): the
+              group gave its extra node up before the turn ended
     """
 
     warnings: tuple[tuple[int, float], ...] = ()

@@ -1,5 +1,5 @@
-"""Sharing out nodes among the tuples of one request, so that it is satisfied whenever it can be.
-Pure."""
+"""Distributing nodes to the tuples of one request, so that it is satisfied whenever that is
+possible. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Kind = Any
-"""Nodes that are alike for the request: something hashable."""
+"""A kind of nodes that are alike for the request; any hashable value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class KindDemand:
 def spread(
     demands: Sequence[KindDemand], capacity: Mapping[Kind, int]
 ) -> list[Counter[Kind]] | None:
-    """Return how many nodes of which kind each demand gets, in the order of the demands; None when
-    it cannot be done."""
+    """Return how many nodes of which kind each demand gets, in the order of the demands; None if
+    not all demands can be satisfied together."""
     used = fill(demands, capacity)
     satisfied = all(
         share.total() == demand.count for demand, share in zip(demands, used, strict=True)
@@ -33,23 +33,24 @@ def spread(
 
 
 def _scarce_first(demands: Sequence[KindDemand]) -> list[int]:
-    """Return the order: first who has least choice, then who wants most. The order leaves out what
-    is free, so that it lasts."""
+    """Return the indices of the demands: those with fewest kinds to choose from first, of these the
+    largest first. The order does not depend on free nodes, so it is the same in each pass."""
     return sorted(range(len(demands)), key=lambda i: (len(demands[i].kinds), -demands[i].count, i))
 
 
 def fill(demands: Sequence[KindDemand], capacity: Mapping[Kind, int]) -> list[Counter[Kind]]:
-    """Return how many nodes of which kind each demand gets, as many as can be had.
+    """Return how many nodes of which kind each demand gets; all demands together get as many nodes
+    as possible.
 
-    A demand whose best kinds are gone moves others aside along an augmenting path (Ford and
-    Fulkerson): where the demands want the same, no way to share out uses more of the capacity.
+    If the kinds of a demand are used up, other demands are moved to other kinds along an augmenting
+    path (Ford and Fulkerson): no other distribution uses more of the capacity.
     """
     spare = Counter({kind: count for kind, count in capacity.items() if count > 0})
     used: list[Counter[Kind]] = [Counter() for _ in demands]
 
     def place(index: int, need: int, tried: set[Kind]) -> int:
-        """Find room for up to `need` more nodes of a demand, moving others aside; how many were
-        placed."""
+        """Give a demand up to `need` more nodes, moving other demands to other kinds if necessary.
+        Return how many nodes it got."""
         for kind in demands[index].kinds:
             if kind in tried:
                 continue
@@ -57,7 +58,7 @@ def fill(demands: Sequence[KindDemand], capacity: Mapping[Kind, int]) -> list[Co
             placed = min(need, spare[kind])
             spare[kind] -= placed
             for other in range(len(demands)):
-                # nothing is free of it: a demand that has some may find others
+                # no node of this kind is free: another demand may give some up for other kinds
                 if not placed and other != index and used[other][kind]:
                     placed = place(other, min(need, used[other][kind]), tried)
                     used[other][kind] -= placed
@@ -82,7 +83,7 @@ def fill(demands: Sequence[KindDemand], capacity: Mapping[Kind, int]) -> list[Co
 
 
 class Exhausted(Exception):
-    """There are too many ways to look at all of them."""
+    """The search was given up: there are too many combinations to try all of them."""
 
 
 TryPreempt = Callable[[Kind, int], bool]
@@ -95,13 +96,15 @@ def whole(
     restore: Callable[[Kind, int], object] = lambda kind, count: None,
     most: int = 1000,
 ) -> list[Kind] | None:
-    """Return the kind that each demand gets all its nodes from; None when there is no such way.
+    """Return the one kind that each demand gets all its nodes from; None if that is impossible.
 
-    Of all ways it is the first in the demands' order of kinds, those with fewest kinds to choose
-    from first: having less of what it leaves unused would not change it. What is short of a kind is
-    asked of `preempt(kind, count)`, which takes all of it or says no; it has taken what the answer
-    needs beyond the capacity, the rest has been restored. Raises `Exhausted` when `most` choices
-    have been tried: the question is one of packing, which no short way answers.
+    The solution is the first one in the demands' orders of kinds; demands with fewest kinds choose
+    first. So it would stay the same if kinds that it does not use had fewer nodes.
+
+    If a kind has too few nodes, `preempt(kind, count)` is asked for the missing ones, and preempts
+    all of them or returns False. Preemptions for failed attempts are undone by `restore`; those for
+    the returned solution remain. Raises `Exhausted` after `most` attempts: this is a packing
+    problem, for which no fast exact method is known.
     """
     left = Counter(dict(capacity))
     chosen: dict[int, Kind] = {}

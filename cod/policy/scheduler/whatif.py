@@ -1,8 +1,7 @@
-"""A request that nobody has made, and what the next pass would make of it; what of that may be told
-to whom. Pure.
+"""Hypothetical requests: the outcome of a request if it were made now, and changes with which it
+would be granted. Pure.
 
-Nothing is decided here: the request is put into a snapshot, and `policy.scheduler.explain` says
-what it says of any other.
+The request is added to a snapshot, and `policy.scheduler.explain` treats it as any other request.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot
 from cod.policy.sharing.entitlements import shared
 
 NEW_VCLUSTER = -1
-"""The id of the request, and of the vcluster that it is for where there is none yet: no row has
-it."""
+"""The id of a hypothetical request, and of its vcluster if that does not exist yet. No row has this
+id."""
 ANYTHING = '<template name="any"><image target="disk" name="any"/></template>'
-"""Stands for a template where none is named: it wants nothing of a node."""
+"""The template of a request that names none: every node satisfies it."""
 OTHERS = "a vcluster of another group"
-"""What a vcluster is called to those who may not see it."""
+"""The name of a vcluster as told to people who may not see it."""
 
 
 def supposed(
     snapshot: SiteSnapshot, request: PendingRequest, floor: int, documents: Mapping[int, str]
 ) -> SiteSnapshot:
-    """Return the site as if `request` waited in it, too. `floor`: the size of its vcluster;
-    `documents`: of its templates, by id."""
+    """Return the snapshot as if `request` waited in it, too. `floor`: the creation size of its
+    vcluster; `documents`: the documents of its templates, by id."""
     holders = snapshot.holders
     if request.vcluster_id not in holders:
         holders = {
@@ -52,8 +51,8 @@ def supposed(
 
 
 def masked(snapshot: SiteSnapshot, hidden: Set[int]) -> SiteSnapshot:
-    """Return the site, for somebody from whom the vclusters with these ids are hidden: their names
-    are not in it."""
+    """Return the snapshot without the names of the vclusters with the ids `hidden`, for a person
+    who may not see these vclusters."""
     if not hidden:
         return snapshot
     holders = {
@@ -64,15 +63,16 @@ def masked(snapshot: SiteSnapshot, hidden: Set[int]) -> SiteSnapshot:
 
 
 def remedies(snapshot: SiteSnapshot, request: PendingRequest, room: int) -> tuple[Remedy, ...]:
-    """Return what would help a pending request of `snapshot`, the largest number of nodes first;
-    nothing where only other requirements would, or for a request of several kinds.
+    """Return the changes that would make an impossible request possible, the largest number of
+    nodes first. There are none if only other requirements would help, or for a request of several
+    tuples.
 
     room  nodes that its vcluster can have addresses for
     """
     if len(request.tuples) != 1:
         return ()
     wanted = request.tuples[0].count
-    # maintenance passes
+    # without windows: maintenance does not make a request impossible
     feasibility = Feasibility(replace(snapshot, windows={}), 0.0)
     fit = feasibility.fit(request.tuples[0], request)
     largest = max(feasibility.others(request, fit).values(), default=0)
@@ -85,7 +85,7 @@ def remedies(snapshot: SiteSnapshot, request: PendingRequest, room: int) -> tupl
         for one in sorted(found, key=lambda one: (-one.count, one.spread))
         if one.count > 0 and one != asked
     ]
-    # More kinds of nodes have to be worth something: a remedy for as many nodes is the plain one.
+    # of two remedies with the same number of nodes, only the one without spreading
     return tuple(
         one
         for place, one in enumerate(useful)
@@ -97,7 +97,8 @@ def at_once(
     snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float
 ) -> tuple[Remedy, ...]:
     """Return changes by which a waiting request of `snapshot` would be granted in the next pass,
-    the largest number of nodes first; none for requests of several kinds, in advance, or moves."""
+    the largest number of nodes first; none for requests of several tuples, reservations in advance,
+    and moves."""
     if len(request.tuples) != 1 or request.starts_at is not None or request.source_id is not None:
         return ()
     feasibility, (one,) = Feasibility(snapshot, now), request.tuples
@@ -123,13 +124,13 @@ def at_once(
 
 
 def offer(one: Remedy) -> str:
-    """Return what would be possible: '38 nodes of several types and blocks'."""
+    """Return a remedy in words: '38 nodes of several types and blocks'."""
     return nodes(one.count) + (" of several types and blocks" if one.spread else "")
 
 
 def expected(found: Explanation, now: float) -> float | None:
-    """Return when there will be nodes enough, as far as leases, reclaims and immunity tell; None:
-    they do not. Requests that go before it are not looked at, nor is whether the nodes are in one
+    """Return when enough nodes for a request will be free, by the ends of leases, reclaims and
+    inertia; None: unknown. Earlier requests are ignored, and so is whether the nodes are in one
     block."""
     if found.code == "granted":
         return now

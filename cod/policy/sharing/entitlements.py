@@ -1,7 +1,8 @@
-"""Limits and guarantees of each group, out of its row, the site's rules and its usage. Pure.
+"""Entitlements of groups: limits, guarantees and shares, by the groups' settings, the site's rules
+and the groups' usage. Pure.
 
-The planner, the flows that carry a plan out and the simulator reckon it here, so that a group has
-one limit, one guarantee and one share.
+The planner, the flows that apply a plan and the simulator all compute them here, so that they agree
+about a group's limit, guarantee and share.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ NONE: Mapping[int, Mapping[int, int]] = {}
 
 @dataclass(frozen=True, slots=True)
 class ByType:
-    """Terms of groups that hold for single types.
+    """Guarantees and shares of groups that hold for single types.
 
     terms  by the group's id and the type's
-    site   nodes by type
+    site   nodes of the site, by type
     """
 
     terms: Mapping[int, Mapping[int, TypeTerms]] = field(default_factory=dict)
@@ -39,11 +40,11 @@ class ByType:
 
     @property
     def apart(self) -> list[int]:
-        """Return the types whose nodes are apart."""
+        """Return the types for which any group has such terms: their nodes are apart."""
         return sorted({type_id for each in self.terms.values() for type_id in each})
 
     def others(self, nodes: int) -> int:
-        """Return how many of the `nodes` of the site are of no type that is apart."""
+        """Return how many of the site's `nodes` are of types that are not apart."""
         return nodes - sum(self.site.get(one, 0) for one in self.apart)
 
 
@@ -52,8 +53,8 @@ DIGITS = 6  # of a node: a third of 30 nodes is ten
 
 
 def standings(groups: Iterable[Group], policy: Policy) -> Mapping[int, shares.ShareStanding]:
-    """Return where each group stands by the site's rule; nothing where shares are off
-    (`fair_half_life` is 0)."""
+    """Return each group's standing by the site's rule for shares, by the group's id; empty if
+    shares are off (`fair_half_life` is 0)."""
     if policy.fair_half_life <= 0:
         return {}
     rule = shares.classic if policy.fair == "classic" else shares.fair_tree
@@ -73,14 +74,14 @@ def of(
     now: float = 0.0,
     by_type: ByType = NOTHING_BY_TYPE,
 ) -> dict[int, Entitlement]:
-    """Return the entitlements of those groups that have any, by their ids. Their shares are those
-    among all groups: see `among`.
+    """Return the entitlements of the groups that have any, by the groups' ids. Their shares are
+    computed among all groups; `among` computes shares among the groups with a demand.
 
-    nodes        of the site, of all holders
+    nodes        number of nodes of the site, whoever holds them
     type_limits  nodes of a type that a group may hold, by the group's id and the type's
     used         node-seconds of the period so far, by the group's id
-    now          decides which groups have the odd nodes of their shares
-    by_type      guarantees and shares of nodes of single types: these are apart from all others
+    now          decides whose turn it is to have extra nodes (`sharing.turns`)
+    by_type      guarantees and shares of single types, whose nodes are counted apart
     """
     groups = list(groups)
     places = standings(groups, policy)
@@ -118,7 +119,7 @@ def of(
 def _by_types(
     groups: Sequence[Group], ranked: Set[int], by_type: ByType, turn: int
 ) -> dict[int, dict[int, TypeEntitlement]]:
-    """Return what groups are sure of, of types whose nodes are apart, by the group's id and the
+    """Return the groups' entitlements to nodes of types that are apart, by the group's id and the
     type's. `ranked`: groups that have shares."""
     found: dict[int, dict[int, TypeEntitlement]] = defaultdict(dict)
     for type_id in by_type.apart:
@@ -150,13 +151,13 @@ def among(
     wanted: Mapping[int, int],
     turn: int,
 ) -> dict[int, Entitlement]:
-    """Return entitlements with shares of the site's `nodes`, without those of types that are apart,
-    among the groups that hold or want nodes.
+    """Return `entitled` with new shares, computed among the groups that hold or request nodes.
 
-    held    nodes that a group holds, with those that leave it by reclaims: a reclaim must not
-            change the numbers that justify it
-    wanted  nodes that it waits for. Nodes beyond its limit do not count
-    turn    decides which groups have the odd nodes of their shares
+    nodes   number of nodes of the site, without types that are apart
+    held    nodes that each group holds, including those that are leaving by reclaims: a reclaim
+            must not change the numbers that justify it
+    wanted  nodes that each group waits for; nodes beyond its limit do not count
+    turn    decides whose turn it is to have extra nodes (`sharing.turns`)
     """
     parts = _portions(entitled, OTHERS, nodes, held, wanted)
     found = turns.whole(parts, turn, {one for one, each in entitled.items() if each.had_odd})
@@ -177,7 +178,8 @@ def _portions(
     held: Mapping[int, int],
     wanted: Mapping[int, int],
 ) -> dict[int, float]:
-    """Return the portion of each group that has shares of nodes of a type, or of `OTHERS`."""
+    """Return each group's portion of `nodes`, which are of one type or of `OTHERS`, by the group's
+    id. Groups without shares get none."""
     demands = [
         GroupDemand(
             group_id,
@@ -194,15 +196,15 @@ def _portions(
 
 
 def _within_limits(one: Entitlement, held: int, wanted: int) -> int:
-    """Return how many of the nodes that a group waits for its limits let it have."""
+    """Return how many of the `wanted` nodes a group may get within its limits."""
     if one.used_up:
         return 0
     return wanted if one.limit is None else min(wanted, max(0, one.limit - held))
 
 
 def shared(snapshot: SiteSnapshot) -> SiteSnapshot:
-    """Return the site with the shares among those groups that hold or want nodes in it. What comes
-    by a reservation in advance does not count before it is held."""
+    """Return the snapshot with shares computed among the groups that hold or request nodes in it.
+    Reservations in advance do not count as requests."""
     apart = snapshot.apart
     if apart:
         snapshot = _parted(snapshot, apart)
@@ -234,10 +236,10 @@ def shared(snapshot: SiteSnapshot) -> SiteSnapshot:
 
 
 def _parted(snapshot: SiteSnapshot, apart: Set[int]) -> SiteSnapshot:
-    """Return the site, with the requested nodes by the types that are apart. Nodes that match
-    several of these types count for the one with the smallest id; nodes that match other types,
-    too, count for these."""
-    feasibility = Feasibility(replace(snapshot, windows={}), 0.0)  # maintenance passes
+    """Return the snapshot with `PendingRequest.parts` set: the requested nodes by type that is
+    apart. A tuple that also matches types that are not apart counts for `OTHERS`; a tuple that
+    matches several types that are apart counts for the one with the smallest id."""
+    feasibility = Feasibility(replace(snapshot, windows={}), 0.0)  # maintenance does not matter
     requests = []
     for request in snapshot.requests:
         parts: Counter[int] = Counter()
@@ -260,12 +262,13 @@ def creation_size(
     floors: Mapping[int, int],
     nodes: int,
 ) -> int:
-    """Return how many nodes of a vcluster of `size` that is granted now count for its creation
-    size. The others are guaranteed to other groups, which may call them in: they count as growth.
+    """Return the creation size of a vcluster that is granted `size` nodes now. It is less than
+    `size` if some of the nodes are guaranteed to other groups, which may claim them: these nodes
+    count as growth.
 
-    guarantees  of all groups that have one; `floors`: creation sizes of the running vclusters of
-                a group, together
-    nodes       of the site
+    guarantees  guaranteed nodes of each group that has any
+    floors      sum of the creation sizes of each group's running vclusters
+    nodes       number of nodes of the site
     """
     if not any(count for other, count in guarantees.items() if other != group_id):
         return size
@@ -282,11 +285,12 @@ def guaranteed_from(
     nodes: int,
     now: float,
 ) -> float | None:
-    """Return when a group can call in its whole guarantee, at the latest: `now`, or when enough
-    leases of other groups have ended without an extension. None: the site has too few nodes.
+    """Return when a group can claim its whole guarantee, at the latest: `now`, or when enough
+    leases of other groups have ended, if none is extended. None: the site has too few nodes.
 
-    floors  (group, creation size, end of the lease) of the running vclusters; else as in
-            `creation_size`
+    floors  (group, creation size, end of the lease) of the running vclusters
+
+    The other arguments are as in `creation_size`.
     """
     firm: Counter[int] = Counter()
     for other, size, _ in floors:

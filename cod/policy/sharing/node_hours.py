@@ -1,7 +1,9 @@
-"""Node-hours of a month: how long a group's lease can be by them, and when its group is told. Pure.
+"""Limits on a group's node-hours in a month: how long they let a lease be, and when the group is
+warned. Pure.
 
-A month's limit is spent by what the group has used in the month, by its leases that run, until they
-end, and by its reservations in advance. What is left bounds further leases, month by month (UTC).
+Three things use up the limit of a month (UTC): the node-hours that the group has used in the month,
+those of its running leases until they end, and those of its reservations in advance. The rest
+bounds further leases.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from cod.quantity import span
 
 HOUR = 3600.0
 WARNING_PERCENTS = (80, 100)
-"""Per cent of its node-hours at which a group is told."""
+"""The percentages of its node-hours at which a group is warned."""
 
 
 class Use(NamedTuple):
@@ -27,8 +29,12 @@ class Use(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """The latest end of a lease, and the month (its first day, since the epoch) whose node-hours
-    bound it: of these `used` are used, and `spoken_for` by other leases and reservations."""
+    """The latest end of a lease by the node-hours of a month.
+
+    month       first day of the month, in days since the epoch
+    used        node-hours of the month that are used
+    spoken_for  node-hours of the month that other leases and reservations will use
+    """
 
     end: float
     month: int
@@ -39,9 +45,11 @@ class Bound(NamedTuple):
 def bound(
     limit: float, used: float, others: Sequence[Use], nodes: int, until: float, now: float
 ) -> Bound | None:
-    """Return the bound of a lease of `nodes` nodes from now on; None: it can last `until`.
+    """Return the bound of a lease of `nodes` nodes from now on; None: it can last until `until`.
 
-    limit  node-hours of a month; used: node-hours of this month so far
+    limit   node-hours of a month
+    used    node-hours of this month so far
+    others  leases and reservations of the group
     """
     start = now
     while start < until:
@@ -51,7 +59,7 @@ def bound(
             for one in others
         )
         left = (limit - used - spoken_for) * HOUR
-        if nodes * (min(ends, until) - start) > left + 1.0:  # a second is no breach
+        if nodes * (min(ends, until) - start) > left + 1.0:  # one node-second more is tolerated
             month = energy_accounting.month(start)
             return Bound(start + max(left, 0.0) / nodes, month, used, spoken_for)
         start, used = ends, 0.0
@@ -59,7 +67,7 @@ def bound(
 
 
 def sentence(limit: float, found: Bound, nodes: int, until: float, now: float) -> str:
-    """Say what bounds a lease, and which one would fit."""
+    """Say which month's node-hours bound a lease, and how long a lease could be."""
     month = f"{datetime.fromtimestamp(found.month * energy_accounting.DAY, UTC):%Y-%m}"
     lasts = found.end - now
     fits = f"a lease of {span(lasts)} from now fits" if lasts >= 60 else "no lease fits now"

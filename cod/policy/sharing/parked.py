@@ -1,8 +1,8 @@
 """A pool's parked nodes that waiting requests need. Pure.
 
 A parked node is idle, and its VCM keeps it booted only until a request could use it. A request
-needs parked nodes as far as it lacks nodes: those that nobody holds, or that are on their way back,
-are not replaced by parked ones. Each node is counted once, for the request that comes first.
+needs parked nodes only for the nodes that it still lacks after nodes without a holder, and nodes on
+their way back, are counted for it. Each node is counted once, for the earliest request.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Each group's portion of the site among those that hold or want nodes. Pure.
+"""Each group's portion of the site among the groups that hold or request nodes. Pure.
 
-Weighted max-min fairness ("water-filling"): the nodes are dealt out in proportion to the groups'
-shares; a group gets no more than it holds and wants, and what it leaves is dealt out among the
-others. Nodes that are guaranteed to a group, as far as it wants them, are the least that it gets.
-A group that wants nothing changes nothing for the others, however many there are of such.
+The method is weighted max-min fairness ("water-filling"). Nodes are distributed in proportion to
+the groups' shares. No group gets more nodes than it holds and requests together; the rest goes to
+the other groups. Each group gets at least its guaranteed nodes, unless it holds and requests fewer.
+Groups that hold and request nothing do not change the portions of the others.
 
-Subgroups divide what their group gets in the same way. Beside them their group counts as one of
-them, with the mean of their shares, as in `policy.sharing.shares`.
+Subgroups divide their group's portion in the same way. Nodes of the group itself compete with the
+subgroups: the group counts as one of them, with the mean of their shares, as in
+`policy.sharing.shares`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 class GroupDemand:
     """A group's demand for nodes of the site, and its weight.
 
-    shares  its part, in proportion to its siblings'
+    shares  its weight, relative to its siblings'
     wanted  nodes that it holds or waits for
     sure    nodes of its guarantee
     parent  id of its parent group; 0: it is no subgroup
@@ -34,12 +35,12 @@ class GroupDemand:
 
     @property
     def least(self) -> int:
-        """Nodes that it gets at least."""
+        """The nodes that the group gets in any case."""
         return min(self.sure, self.wanted)
 
 
 def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
-    """Return the portion of `nodes` of each group, by its id: at most the nodes that it wants."""
+    """Return each group's portion of `nodes`, by the group's id: at most its wanted nodes."""
     by_id = {demand.id: demand for demand in demands}
     families: dict[int, list[GroupDemand]] = defaultdict(list)
     for demand in by_id.values():
@@ -50,7 +51,7 @@ def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
         if demand.parent in by_id:
             continue
         if family := families.get(demand.id):
-            # what the group itself wants competes with its subgroups as one of them
+            # the group's own demand competes with its subgroups as one of them
             mean = sum(one.shares for one in family) / len(family)
             family.append(replace(demand, shares=mean))
             least = sum(one.least for one in family)
@@ -63,8 +64,8 @@ def portions(demands: Iterable[GroupDemand], nodes: float) -> dict[int, float]:
 
 
 def _filled(demands: Sequence[GroupDemand], nodes: float) -> dict[int, float]:
-    """Return each demand's portion, between its least and its wanted nodes, at the level at which
-    all nodes are used."""
+    """Return each demand's portion, between its least and its wanted nodes, at the level (nodes per
+    share) at which all nodes are used."""
     level = _level(demands, nodes)
     return {
         demand.id: min(max(demand.shares * level, demand.least), demand.wanted)
@@ -73,8 +74,8 @@ def _filled(demands: Sequence[GroupDemand], nodes: float) -> dict[int, float]:
 
 
 def _level(demands: Sequence[GroupDemand], nodes: float) -> float:
-    """Return the number of nodes for each share. The levels are tried in order, from one at which a
-    demand exceeds its least, or reaches its wanted nodes, to the next."""
+    """Return the level, in nodes per share, at which all nodes are used. The search goes up from
+    one level to the next at which a demand exceeds its least or reaches its wanted nodes."""
     rising = [demand for demand in demands if demand.shares > 0 and demand.wanted > demand.least]
     steps = [(demand.least / demand.shares, demand.shares) for demand in rising]
     steps += [(demand.wanted / demand.shares, -demand.shares) for demand in rising]

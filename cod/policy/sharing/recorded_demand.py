@@ -12,8 +12,8 @@ from cod.model import Group, NodeType, RecordedRequest, RecordedWindow, Site
 from cod.states import RequestState
 
 DAY = 86400.0
-PERIOD = 3600.0  # seconds between passes in which nothing has changed: few, to be done sooner
-BEFORE = "held before"  # what requests from before the first day count under
+PERIOD = 3600.0  # seconds between passes without a change: long, for a fast simulation
+BEFORE = "held before"  # the name under which requests from before the first day are counted
 
 
 def scenario(
@@ -28,9 +28,9 @@ def scenario(
 ) -> dict[str, Any]:
     """Return the tables of a scenario file for the last `days`.
 
-    nodes    in service, by type and block
+    nodes    nodes in service, by type and block
     groups   as `group_tables` returns them
-    windows  with nodes by type and block
+    windows  maintenance windows, with their nodes by type and block
     """
     since = now - days * DAY
     blocks = [(one.id, block) for one in types if one.id in nodes for block in nodes[one.id]]
@@ -61,8 +61,9 @@ def scenario(
 def group_tables(
     groups: Iterable[Group], settings: Mapping[str, Mapping[str, Any]], types: Iterable[str]
 ) -> list[dict[str, Any]]:
-    """Return groups as a scenario has them. `settings`: by group, as `core.entitlements.settings`
-    returns them; `types`: those that the site has nodes of."""
+    """Return the groups' tables of a scenario file. `settings`: by group, as
+    `core.entitlements.settings` returns them; `types`: names of types that the site has nodes of.
+    """
     known = set(types)
 
     def by_type(values: Mapping[str, float]) -> dict[str, float]:
@@ -94,8 +95,9 @@ def _windows(
     since: float,
     now: float,
 ) -> Iterator[dict[str, Any]]:
-    """Yield windows as a scenario has them, whose types' blocks are `blocks`. One that nobody knows
-    the end of lasts beyond `now`; one that was ended before it began has taken nothing."""
+    """Yield the windows' tables of a scenario file. `blocks`: (type, block), in the order in which
+    the scenario numbers its blocks. A window without a known end lasts beyond `now`. A window that
+    was ended before it began is left out."""
     for one in windows:
         window = one.window
         taken = {place: one.nodes[key] for place, key in enumerate(blocks, 1) if key in one.nodes}
@@ -118,8 +120,8 @@ def _windows(
 def _demands(
     requests: Iterable[RecordedRequest], since: float, now: float
 ) -> Iterator[dict[str, Any]]:
-    """Yield a demand for all requests that are alike. Those from before `since` are there at the
-    beginning, for what is left of their time."""
+    """Yield a demand for each set of requests that are alike. A request from before `since` is made
+    at the scenario's beginning, for the rest of its time."""
     alike: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for one in requests:
         begins = max(one.wanted_at, since)

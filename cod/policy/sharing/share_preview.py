@@ -1,4 +1,4 @@
-"""The effect that other shares would have had on some days, in a sentence. Pure."""
+"""The effect that changed shares would have had on the waits of past days, in a sentence. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cod.policy.sharing.site_use import percent
 from cod.quantity import span
 
 LISTED = 4  # groups in the sentence
-NEGLIGIBLE = 60.0  # seconds on the average: less is no difference
+NEGLIGIBLE = 60.0  # seconds on average: a smaller difference is not reported
 NEGLIGIBLE_IDLE = 0.001  # of the site
 
 
@@ -30,8 +30,8 @@ class GroupWait:
 
 
 def sentence(waits: Sequence[GroupWait], idle_before: float, idle_after: float) -> str:
-    """Return what would have been otherwise. `idle_before`, `idle_after`: the part of the site's
-    nodes that nobody held, 0 to 1."""
+    """Return the differences that the change would have made. `idle_before`, `idle_after`: the part
+    of the site's nodes that no vcluster held, 0 to 1."""
     moved = sorted(
         (one for one in waits if abs(one.longer) >= NEGLIGIBLE),
         key=lambda one: (-abs(one.longer), one.group),

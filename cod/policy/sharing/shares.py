@@ -1,16 +1,17 @@
-"""Fair shares of groups: usage that fades, and who of equal priority goes first. Pure.
+"""Fair shares of groups: usage that fades, and ranks of groups of equal priority. Pure.
 
 Usage is node-seconds, each weighted by the cost of the node's type. It fades with a half-life::
 
     usage(t + dt) = usage(t) * 2 ** -(dt / half_life) + what was used in dt, faded likewise
 
 `fair_tree` ranks groups by the ratio of their share to their usage, both as fractions of those of
-their siblings; equal ratios have equal ranks. With groups that have no subgroups this sorts by
-share / usage. Ratios are compared as exact fractions: rounding breaks no tie. `classic` reckons the
-factor ``2 ** -(usage / share)``, that of a subgroup from an effective usage, of which its
-siblings' is a part. Both are Slurm's (priority/multifactor: "Fair Tree" and "classic fair-share"),
-with groups in place of users. `dominant` ranks groups by what they hold now of the type of nodes of
-which they hold most (Ghodsi et al., "Dominant Resource Fairness", NSDI 2011).
+their siblings; equal ratios have equal ranks. Groups without subgroups are thus sorted by share /
+usage. Ratios are compared as exact fractions, so that rounding breaks no tie. `classic` computes
+the factor ``2 ** -(usage / share)``; the factor of a subgroup uses an effective usage, which
+includes part of its siblings' usage. Both methods are Slurm's (priority/multifactor: "Fair Tree"
+and "classic fair-share"), with groups in place of users. `dominant` ranks groups by their dominant
+share: the part that they hold now of the node type of which they hold the largest part (Ghodsi et
+al., "Dominant Resource Fairness", NSDI 2011).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ Number = float | Fraction
 class ShareAccount:
     """A group's shares and usage.
 
-    shares  its part, in proportion to its siblings'
-    usage   faded node-seconds of its own, without its subgroups'
+    shares  its weight, relative to its siblings'
+    usage   faded node-seconds of the group itself, without its subgroups
     parent  id of its parent group; 0: it is no subgroup
     """
 
@@ -44,11 +45,13 @@ class ShareAccount:
 
 @dataclass(frozen=True, slots=True)
 class ShareStanding:
-    """A group's rank and its factors. A larger `ratio` and `factor` (0 to 1) are better; `rank` 1
-    is the best, equals have the same.
+    """A group's rank, and the values that it is ranked by.
 
-    ratio  of its share to its usage, both as fractions of its siblings'; infinite without usage
-    share  its share of the whole site, 0 to 1
+    ratio   its share divided by its usage, both as fractions of its siblings'; larger is better;
+            infinite without usage
+    factor  0 to 1; larger is better
+    rank    1 is the best; equal groups have equal ranks
+    share   its share of the whole site, 0 to 1
     """
 
     id: int
@@ -59,22 +62,21 @@ class ShareStanding:
 
 
 def faded(usage: float, seconds: float, half_life: float, rate: float = 0.0) -> float:
-    """Return the usage after `seconds`, with `rate` more of it in each second. A clock that was set
-    back counts as one that stood still."""
+    """Return the usage after `seconds`, if `rate` is added in each second. Negative `seconds` (the
+    clock was set back) count as 0."""
     seconds = max(seconds, 0.0)
     left = math.exp2(-seconds / half_life)
     return usage * left + rate * half_life / math.log(2) * (1.0 - left)
 
 
 def fair_tree(accounts: Iterable[ShareAccount]) -> dict[int, ShareStanding]:
-    """Return where each group stands by Slurm's Fair Tree, subgroups one level deep.
+    """Return each group's standing by Slurm's Fair Tree, with one level of subgroups.
 
-    Inside its family a group that has subgroups counts as one of them, with the mean of their
-    shares. Groups of equal ratio are merged: their subgroups are ranked as one family. A group
-    without subgroups whose ratio equals that of groups with subgroups has the rank of the best of
-    these.
+    A group that has subgroups counts as one of them, too, with the mean of their shares. Groups of
+    equal ratio are merged: their subgroups are ranked as one family. If a group without subgroups
+    has the same ratio as groups with subgroups, its rank is that of the best of these subgroups.
     """
-    # fractions: ratios that are equal decide about merging, and floats of them may differ
+    # fractions: floats of equal ratios may differ, and equality decides about merging
     top, families = _families(
         replace(account, shares=Fraction(account.shares), usage=Fraction(account.usage))
         for account in accounts
@@ -92,9 +94,10 @@ def fair_tree(accounts: Iterable[ShareAccount]) -> dict[int, ShareStanding]:
 
 
 def classic(accounts: Iterable[ShareAccount]) -> dict[int, ShareStanding]:
-    """Return where each group stands by Slurm's classic formula: the larger its factor the better.
+    """Return each group's standing by Slurm's classic formula: the larger its factor the better.
 
-    An effective usage takes the place of a subgroup's own: ``U + (U_parent - U) * S / S_siblings``.
+    For a subgroup, an effective usage replaces its own usage U: ``U + (U_parent - U) * S /
+    S_siblings``, S being its shares.
     """
     top, families = _families(accounts)
     whole = sum(account.usage for account in top)
@@ -136,10 +139,12 @@ def dominant(
     held: Mapping[int, Mapping[int, int]],
     site: Mapping[int, int],
 ) -> dict[int, ShareStanding]:
-    """Return where each group stands by its dominant share: the smaller this is in proportion to
-    the group's share of the site, the better.
+    """Return each group's standing by its dominant share: the smaller that is, relative to the
+    group's share of the site, the better.
 
-    standings  by another rule, for the shares; `held`: nodes by group and type; `site`: by type
+    standings  by another rule; only the shares are used
+    held       nodes that groups hold, by group and type
+    site       nodes of the site, by type
     """
     ratios = {
         one: _ratio(Fraction(each.share), dominant_share(held.get(one, {}), site))
@@ -162,8 +167,8 @@ def dominant(
 def _families(
     accounts: Iterable[ShareAccount],
 ) -> tuple[list[ShareAccount], Mapping[int, list[ShareAccount]]]:
-    """Return the top groups, with the usage of their subgroups, and the families of those that have
-    subgroups."""
+    """Return the top groups, whose usage includes that of their subgroups, and the families of
+    groups with subgroups, by the group's id: the subgroups, and the group itself as one of them."""
     by_id = {account.id: account for account in accounts}
     families: dict[int, list[ShareAccount]] = defaultdict(list)
     for account in by_id.values():
@@ -185,8 +190,8 @@ def _families(
 
 
 def _ratios(siblings: Sequence[ShareAccount], within: Number = 1) -> Iterator[Placed]:
-    """Yield (ratio, share of the whole, group) of siblings that have `within` of the whole
-    together."""
+    """Yield (ratio, share of the site, group) for each sibling. `within`: the siblings' share of
+    the site together, 0 to 1."""
     shares, usage = sum(one.shares for one in siblings), sum(one.usage for one in siblings)
     for one in siblings:
         share = one.shares / shares if shares else 0.0
@@ -194,13 +199,13 @@ def _ratios(siblings: Sequence[ShareAccount], within: Number = 1) -> Iterator[Pl
 
 
 def _ratio(share: Number, used: Number) -> Number:
-    if share <= 0:  # first: without a share nobody is the best for having used nothing
+    if share <= 0:  # checked first: a group without a share must not rank best for lack of usage
         return 0.0
     return share / used if used > 0 else math.inf
 
 
 def _rounded(ratio: Number) -> float:
-    """Return the ratio as a float: the largest one for a ratio that is larger, but not infinite."""
+    """Return the ratio as a float; the largest float for a larger ratio that is not infinite."""
     try:
         return float(ratio)
     except OverflowError:
@@ -212,7 +217,7 @@ def _factor(used: Number, share: Number) -> float:
 
 
 Placed = tuple[Number, Number, ShareAccount]
-"""Ratio, share of the whole, and the group that has them."""
+"""(ratio, share of the site, group)."""
 
 _first = itemgetter(0)
 
@@ -234,8 +239,9 @@ def _merged(placed: Iterable[Placed]) -> list[list[Placed]]:
 def _ranked(
     places: Iterable[list[Placed]], families: Mapping[int, list[ShareAccount]]
 ) -> Iterator[list[Placed]]:
-    """Yield groups in order, with those of equal rank together. Families stand in the place of
-    their parent groups, and the best of a family are equals of groups without a family."""
+    """Yield groups in the order of their ranks, with those of equal rank together. Families take
+    the places of their parent groups; the best of a family have the same rank as groups without
+    subgroups in that place."""
     for place in places:
         alone = [one for one in place if one[2].id not in families]
         inner = _merged(

@@ -1,5 +1,5 @@
-"""Explanations, in sentences, of a group's part of the site over some days: beside the other
-groups' parts and the free nodes, and with what would change it. Pure."""
+"""Sentences that explain a group's use of the site over some days: compared with the other groups'
+use and the free nodes, and with what would let the group use more. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cod.quantity import span
 
-NEGLIGIBLE = 0.005  # of the site: less is none
+NEGLIGIBLE = 0.005  # part of the site: a smaller part counts as none
 DAY = 86400.0
 
 
@@ -24,10 +24,12 @@ class OthersPart:
 
 @dataclass(frozen=True, slots=True)
 class SiteUse:
-    """A group's part of the site's node-hours over `seconds`, the others', and what was free; all
-    0 to 1.
+    """Parts of the site's node-hours over `seconds`, each 0 to 1.
 
-    share  of the site, as shares say it; None: they are off
+    own     used by the group
+    others  used by other groups
+    free    used by no group
+    share   the group's share of the site; None: shares are off
     """
 
     group: str
@@ -40,11 +42,13 @@ class SiteUse:
 
 @dataclass(frozen=True, slots=True)
 class GroupNow:
-    """Present bounds of a group.
+    """A group's present use, and its limits.
 
-    held          nodes; node_limit: as many as it may hold, None: any
-    waiting       requests that wait
-    hours_used    of this month; hours_limit: of a month, None: any
+    held          nodes that it holds
+    node_limit    nodes that it may hold; None: no limit
+    waiting       its waiting requests
+    hours_used    node-hours of this month so far
+    hours_limit   node-hours that it may use in a month; None: no limit
     """
 
     held: int
@@ -55,7 +59,7 @@ class GroupNow:
 
 
 def sentence(use: SiteUse) -> str:
-    """Return what the group used, beside its share and the others'."""
+    """Return a sentence about the group's use of the site, its share, and the other groups' use."""
     parts = [f"{use.group} used {percent(use.own)} of the site in {span(use.seconds)}"]
     if use.share is not None:
         parts.append(f"its share is {percent(use.share)}")
@@ -66,7 +70,7 @@ def sentence(use: SiteUse) -> str:
 
 
 def changes(use: SiteUse, now: GroupNow) -> Iterator[str]:
-    """Yield what would let the group use more, each a sentence."""
+    """Yield sentences, each about something that would let the group use more of the site."""
     if now.node_limit is not None and now.held >= now.node_limit:
         yield f"It holds {now.held} nodes, which is its limit: an administrator can raise it."
     if now.hours_limit is not None and now.hours_used >= now.hours_limit:
@@ -96,7 +100,7 @@ def changes(use: SiteUse, now: GroupNow) -> Iterator[str]:
 
 
 def percent(part: float) -> str:
-    """Return a part of 1 as per cent: less than 0.1 % is said so, where it is not nothing."""
+    """Return a part, 0 to 1, as a percentage. A part below 0.1 % but not 0 is 'less than 0.1 %'."""
     if 0 < part < 0.001:
         return "less than 0.1 %"
     return f"{100 * part:.0f} %" if part >= 0.1 else f"{100 * part:.2g} %"

@@ -1,9 +1,9 @@
 """Order of users' requests inside a group that has users' shares (`Group.user_shares`). Pure.
 
 Users of a group are ranked as groups without subgroups are: by the ratio of their share to their
-usage, which fades like groups'. A request is its vcluster's creator's. Where groups stand among
-each other does not depend on their users: the requests of a group change places with each other
-alone.
+usage, which fades like that of groups. The user of a request is the creator of its vcluster. Users'
+ranks do not change the order between groups: requests of a group only exchange their places with
+each other.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ T = TypeVar("T")
 def standings(
     users: Iterable[GroupUser], half_life: float, now: float
 ) -> dict[int, dict[int, ShareStanding]]:
-    """Return where users stand in their groups, by the group's id and the user's; nothing where
-    shares are off (`half_life` is 0). What is not known of a user is as of one with 1 share who has
-    used nothing."""
+    """Return users' standings in their groups, by the group's id and the user's; empty if shares
+    are off (`half_life` is 0)."""
     accounts: dict[int, list[ShareAccount]] = defaultdict(list)
     for one in users if half_life > 0 else ():
         usage = faded(one.faded_usage, now - one.faded_at, half_life)
@@ -35,7 +34,8 @@ def standings(
 
 
 def with_users(users: Sequence[GroupUser], asking: Iterable[tuple[int, int]]) -> list[GroupUser]:
-    """Return the users with those who ask (group, user) and have used nothing."""
+    """Return `users`, plus a record with the defaults for each of `asking`, (group, user), that has
+    none."""
     known = {(one.group_id, one.user_id) for one in users}
     return [*users, *(GroupUser(*one) for one in sorted(set(asking) - known))]
 
@@ -43,8 +43,8 @@ def with_users(users: Sequence[GroupUser], asking: Iterable[tuple[int, int]]) ->
 def in_turn(
     queue: Sequence[T], family: Callable[[T], Hashable], rank: Callable[[T], int]
 ) -> list[T]:
-    """Return the queue with the members of each family in the order of their ranks, equals in the
-    order of before. The places of a family in the queue stay its own."""
+    """Return the queue with the members of each family in the order of their ranks. Equal ranks
+    stay in order. Each family keeps the places that it has in the queue."""
     families: dict[Hashable, list[T]] = defaultdict(list)
     for one in queue:
         families[family(one)].append(one)
