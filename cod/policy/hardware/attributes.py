@@ -1,10 +1,10 @@
-"""The attributes of a node: every path of the hardware report (schema/report.rng), and what stands
-there.
+"""The attributes of a node: every path of the hardware report (schema/report.rng), and the kind of
+its value.
 
 A path names elements from the report's root down, and last an XML attribute: memory/mib,
-disk/partition/size. An element that holds others is PARTS; an element whose text is its value
-(cpu/flag) is TEXT as an attribute is. What counts something is NUMBER, or the unit in which it
-counts.
+disk/partition/size. The kind of an element that contains others is PARTS. An element whose text is
+its value (cpu/flag) has a kind like an attribute. The kind of a number is its unit, or NUMBER if it
+has none.
 """
 
 from __future__ import annotations
@@ -90,14 +90,14 @@ ATTRIBUTES: Mapping[str, str] = {
 # a report may have more than one of these
 SEVERAL = frozenset({"cpu/flag", "nic", "disk", "disk/partition", "pci", "bmc"})
 
-# What a report leaves out because nearly every machine has it: requirements are compared as if it
-# were there.
+# Values that reports leave out because nearly every machine has them: requirements are compared as
+# if the reports had them.
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "disk": {"sector": "512", "bootable": "yes", "paths": "1"}
 }
 
-# What tells machines of one type apart, or differs from boot to boot: it never makes a type,
-# whatever the site says.
+# Attributes that differ between machines of one type, or from boot to boot: types never depend on
+# them, whatever the site configures.
 PARTICULAR = frozenset(
     {
         "version",
@@ -121,13 +121,13 @@ PARTICULAR = frozenset(
 )
 
 
-# What trampolines of former versions did not report: that a report begins to tell it is no change
-# of the machine.
+# Elements that older trampolines did not report: their first appearance in a report is no change of
+# the machine.
 REPORTED_LATER = ("pci", "gpu")
 
 
 def kind(path: str) -> str | None:
-    """Return what stands at `path`; None where a report has no such place."""
+    """Return the kind of the value at `path`; None if reports have no such path."""
     return ATTRIBUTES.get(path)
 
 

@@ -1,9 +1,9 @@
 """Matching of a BMC's system with a node. Pure.
 
-A BMC's word may be wrong, and a BMC may lie. So a system is matched only where everything that it
-tells points to one node, and no other system points to that node by anything: the machines of a
-doubt are all named, and an administrator decides. A serial number or MAC that several nodes have
-tells nothing.
+A BMC may report wrong identities, by mistake or on purpose. So a system is matched with a node only
+if all its serial numbers, UUIDs and MACs that nodes have belong to this node, and no other system
+has any of the node's. Otherwise all machines in question are named, and an administrator decides. A
+serial number, UUID or MAC that several nodes have is ignored.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class BmcOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BmcMatch:
-    """Match of one system. `node`: its name, '' where none is certain; `about`: by what it fits, or
-    why not."""
+    """The match of one system. `node`: name of the node, '' if none is certain; `about`: by which
+    identity it matches, or why it does not."""
 
     system: BmcSystem
     outcome: BmcOutcome
@@ -39,7 +39,7 @@ class BmcMatch:
 
 
 def match(systems: Sequence[BmcSystem], nodes: Iterable[KnownMachine]) -> list[BmcMatch]:
-    """Return what each of the systems is, in their order."""
+    """Return the match of each system, in their order."""
     machines = {node.name: node for node in nodes}
     owners: defaultdict[str, set[str]] = defaultdict(set)
     for node in machines.values():
@@ -91,14 +91,15 @@ def _judged(
 
 
 def _path(address: str) -> str:
-    """Return which of a BMC's systems a power address names; '' for its only one."""
+    """Return which of a BMC's systems a power address names; '' if it names none."""
     return address.partition("/redfish/")[2].partition("?")[0]
 
 
 def _marks(
     serials: Iterable[str | None], uuids: Iterable[str | None], macs: Iterable[str]
 ) -> list[str]:
-    """Return what identifies a machine, in the words of sentences."""
+    """Return a machine's serial numbers, UUIDs and MACs that can identify it, as phrases such as
+    'UUID …'."""
     return [
         *(f"serial number {serial}" for each in serials if (serial := identity.serial_of(each))),
         *(f"UUID {uuid}" for uuid in uuids if identity.is_unique(uuid)),

@@ -1,7 +1,7 @@
-"""Addresses of BMCs that machines report of themselves: proposals for administrators. Pure.
+"""Addresses of BMCs that machines report: proposals for administrators. Pure.
 
-A report is the machine's own word, and root on a node can have changed its BMC's address before: no
-address is used until an administrator takes it.
+A report is only a machine's claim, and root on a node could have changed its BMC's address before.
+So no address is used until an administrator accepts it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from xml.etree import ElementTree
 from cod.model import ProposedBmc
 from cod.policy.hardware import equal
 
-_MOST = 4  # of a machine: each is looked up among all nodes' power addresses
+_MOST = 4  # addresses of a machine: each is looked up among all nodes' power addresses
 
 
 def proposed(report_xml: str | None) -> tuple[ProposedBmc, ...]:
-    """Return the BMC addresses of a report that a server could use, each once, the first few."""
+    """Return the BMC addresses of a report that servers could reach, each once, at most `_MOST`."""
     found = equal.elements(report_xml, "bmc") if report_xml else []
     bmcs = (
         ProposedBmc(each["by"], each["address"], each.get("mac", ""))
@@ -30,7 +30,7 @@ def proposed(report_xml: str | None) -> tuple[ProposedBmc, ...]:
 
 
 def without(report_xml: str | None) -> str | None:
-    """Return the report for whom it does not concern where the machine's BMC is."""
+    """Return the report without the addresses of BMCs, for people who must not see them."""
     if report_xml is None or "<bmc" not in report_xml:
         return report_xml
     root = ElementTree.fromstring(report_xml)
@@ -51,8 +51,8 @@ def _reachable(address: str) -> bool:
 
 
 def used(bmc: ProposedBmc, switched: Iterable[tuple[str, str | None]]) -> ProposedBmc:
-    """Return `bmc` with the names of nodes that are switched by its address; `switched`: names and
-    power addresses."""
+    """Return `bmc` with the names of the nodes whose power address is this BMC. `switched`: (name,
+    power address) of all nodes."""
     return replace(bmc, nodes=tuple(name for name, at in switched if at and is_at(at, bmc.address)))
 
 

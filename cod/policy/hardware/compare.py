@@ -1,17 +1,20 @@
-"""Text that is compared by more than equality: versions, and patterns whose cost is linear in the
-text.
+"""Comparison of texts as versions, and matching of texts against patterns in linear time.
 
-**Versions** ('2.10.3', 'A12b', 'U30 v2.36') are runs of digits and runs of letters; whatever stands
-between only parts them. They are compared run by run: numbers by their value, letters by the
-alphabet without regard to case. A run that is missing counts as the number 0; letters come after 0
-and before every other number. So 2.9 < 2.10, 2.1 = 2.1.0, 2.1 < 2.1a < 2.1.1. This is a total
-order.
+**Versions** ('2.10.3', 'A12b', 'U30 v2.36') are runs of digits and runs of letters, separated by
+any other characters. They are compared run by run: numbers by their value, letters by the alphabet
+without regard to case. A missing run counts as the number 0. Letters come after 0 and before every
+other number. So 2.9 < 2.10, 2.1 = 2.1.0, 2.1 < 2.1a < 2.1.1. This is a total order.
 
-**Patterns** are those of file names: ``*`` any text, ``?`` one character, ``[a-f0-9]`` one of
-these, ``[!a-f]`` one that is none of these, ``|`` between alternatives; case plays no part; the
-pattern fits the whole text. They are matched by simulating the automaton with all its states as the
-bits of one integer (Shift-And, Baeza-Yates and Gonnet 1992): one step a character, no backtracking,
-whatever the pattern.
+**Patterns** are like those for file names. They match the whole text, without regard to case:
+
+    ``*``         any text
+    ``?``         any one character
+    ``[a-f0-9]``  one of these characters
+    ``[!a-f]``    one character that is none of these
+    ``|``         separates alternatives
+
+A pattern is matched by simulating an automaton whose states are the bits of one integer (Shift-And,
+Baeza-Yates and Gonnet 1992). Each character of the text takes one step, without backtracking.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ Rank = tuple[int, int, str]
 
 
 def is_version(text: str) -> bool:
-    """Return whether the text has a number in it."""
+    """Return whether the text can be compared as a version: it contains a digit, and is not longer
+    than `LONGEST`."""
     return len(text) <= LONGEST and any(c in "0123456789" for c in text)
 
 
@@ -54,14 +58,19 @@ def _rank(run: str) -> Rank:
 
 
 class BadPattern(ValueError):
-    """Not a pattern; the sentence says why."""
+    """The text is no valid pattern; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """An automaton. Bit i stands for the state before the i-th item; a state's bit in `takes[c]`
-    says that its item takes the character c (`other`: any that is not in `takes`), in `stays` that
-    it may stay where it is."""
+    """An automaton. A pattern is a sequence of items, and bit i stands for the state before item i.
+
+    takes  by character: the states whose items match this character
+    other  the states whose items match characters that are not in `takes`
+    stays  the states that any character leaves unchanged (``*``)
+    first  the states at the beginning of the text
+    last   the states that accept at the end of the text
+    """
 
     takes: dict[str, int]
     other: int
@@ -70,7 +79,7 @@ class Pattern:
     last: int
 
     def fits(self, text: str) -> bool:
-        """Return whether the pattern matches all of `text`. One step a character."""
+        """Return whether the pattern matches the whole text."""
         states = self.first
         for character in text.lower():
             states = (states & self.takes.get(character, self.other)) << 1 | states & self.stays
@@ -81,7 +90,7 @@ class Pattern:
 
 @lru_cache(maxsize=1024)
 def pattern(text: str) -> Pattern:
-    """Read a pattern. Raises `BadPattern`."""
+    """Return the automaton of a pattern. Raises `BadPattern`."""
     if not 0 < len(text) <= LONGEST:
         raise BadPattern(f"a pattern has 1 to {LONGEST} characters, not {len(text)}")
     made = _Maker()
@@ -93,8 +102,8 @@ def pattern(text: str) -> Pattern:
 
 
 class _Maker:
-    """Reads a pattern item by item. Each item is the characters that it takes, and whether it takes
-    all but these instead."""
+    """Reader of a pattern, item by item. An item is (characters, whether it matches all characters
+    except these)."""
 
     def __init__(self) -> None:
         self._items: list[tuple[frozenset[str], bool]] = []
@@ -104,7 +113,7 @@ class _Maker:
         self._empty = True
 
     def add(self, text: str, at: int) -> int:
-        """Return the item at `at`, and where the next one begins."""
+        """Add the item that begins at index `at`, and return the index of the next item."""
         character = text[at]
         if character == "|":
             self.end_alternative()
@@ -129,8 +138,8 @@ class _Maker:
         return at + 1
 
     def end_alternative(self) -> None:
-        """End one alternative: what follows belongs to the next one. The state after the last item
-        takes nothing: it is an item of its own."""
+        """End an alternative. Its accepting state, after its last item, is an item of its own that
+        matches no character."""
         if self._empty:
             raise BadPattern("an alternative is empty")
         self._last |= 1 << len(self._items)

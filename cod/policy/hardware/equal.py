@@ -1,10 +1,10 @@
-"""*Equal*, the paper's operator that makes node types: hardware reports reduced to a canonical
+"""*Equal*, the paper's operator that defines node types: hardware reports reduced to a canonical
 form. Pure.
 
-Dropped are what is particular to one machine (`attributes.PARTICULAR`) and what the site says takes
-no part (`model.TypeRules`); memory and clock are rounded; order plays no part. Equal canonical
-texts, equal types. Requests are matched against the canonical form, so that all nodes of a type
-match or none does.
+The canonical form leaves out attributes that are particular to one machine
+(`attributes.PARTICULAR`) and attributes that the site ignores (`model.TypeRules`). Memory and clock
+are rounded, and elements are sorted. Nodes with equal canonical texts are of one type. Requests are
+matched against the canonical form, so that all nodes of a type match or none does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cod.policy.hardware.attributes import PARTICULAR, REPORTED_LATER, kind
 from cod.quantity import first_few
 
 LARGEST = 2048  # elements of a canonical form
-MOST_DIFFERENCES = 5  # differences that are told
+MOST_DIFFERENCES = 5  # differences that a sentence lists
 # besides &, < and >
 _IN_ATTRIBUTES = {'"': "&quot;", "\r": "&#13;", "\n": "&#10;", "\t": "&#09;"}
 _PATHS = ' paths="'  # of disks
@@ -30,9 +30,9 @@ _PCI = ("class", "vendor", "device", "subvendor", "subdevice", "driver", "slot")
 
 
 def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
-    """Return the part of a hardware report that makes the node's type, as XML.
+    """Return the canonical form of a hardware report, as XML.
 
-    Raises `Refused` where that has more than `LARGEST` elements: matching costs time for each.
+    Raises `Refused` if it has more than `LARGEST` elements: matching takes time for each.
     """
     rules = rules or TypeRules()
     text = _reduced(ElementTree.fromstring(report_xml), "", PARTICULAR | set(rules.ignore), rules)
@@ -43,11 +43,11 @@ def canonical(report_xml: str, rules: TypeRules | None = None) -> str:
 
 
 def steady(report_xml: str, before_xml: str | None) -> str:
-    """Return the report with the speeds of links that are down now filled in from the report
-    before, by MAC.
+    """Return the report with missing speeds of NICs, whose links are down now, filled in from the
+    previous report by MAC.
 
-    A switch port can take seconds to come up: that must not make another type of the machine, nor
-    cost it its holder.
+    A switch port can take seconds to come up. That must not change the type of the machine, nor
+    make it unfit for its holder.
     """
     root = ElementTree.fromstring(report_xml)
     missing = [nic for nic in root.findall("nic") if nic.get("speed") is None]
@@ -66,9 +66,9 @@ def steady(report_xml: str, before_xml: str | None) -> str:
 def _reduced(
     element: ElementTree.Element, path: str, dropped: frozenset[str], rules: TypeRules
 ) -> str:
-    """Return the element without what is dropped, sorted, as ElementTree writes it: types are known
-    by a digest of this text. To have ElementTree write each element, to sort it, took five times
-    as long."""
+    """Return the text of an element without dropped attributes and elements, sorted, exactly as
+    ElementTree writes it: types are identified by a digest of this text. Letting ElementTree write
+    each element took five times as long."""
     attributes = "".join(
         f' {name}="{escape(rounded(path + name, value, rules), _IN_ATTRIBUTES)}"'
         for name, value in sorted(element.attrib.items())
@@ -89,32 +89,32 @@ def _in_ascii(text: str) -> bytes:
 
 
 def rounded(path: str, value: str, rules: TypeRules) -> str:
-    """Return an attribute's value as types have it."""
+    """Return an attribute's value as it is in canonical forms: memory and clock are rounded."""
     if not (value.isascii() and value.isdecimal() and len(value) < 16):
         return value
     if path == "memory/mib":
-        # Up, because firmware and kernel keep some; a power of two as the step, so that sizes land
-        # where they are sold.
+        # Round up, because firmware and kernel reserve some memory. The step is a power of two, as
+        # the sizes that are sold are multiples of such steps.
         step = max(1, (1 << (int(value) - 1).bit_length()) // rules.memory_parts)
         return str(-(-int(value) // step) * step)
     if path == "cpu/mhz":
-        # Plates say multiples of 50 MHz; half a plate's step off the middle, no plate sits on a
-        # rounding boundary.
+        # Nominal clocks are multiples of 50 MHz. The offset of 25 MHz keeps them away from the
+        # boundaries of rounding.
         return str((int(value) + 25 + rules.clock_step // 2) // rules.clock_step * rules.clock_step)
     return value
 
 
 def facts(canonical_xml: str) -> list[tuple[str, str]]:
-    """Return a canonical form for people: ('memory/mib', '4096 MiB'); the flags of a CPU on one
-    line, like parts numbered."""
+    """Return a canonical form for people as (path, value): ('memory/mib', '4096 MiB'). The flags of
+    a CPU are one value, and elements of the same name are numbered."""
     found: list[tuple[str, str]] = []
     _tell(ElementTree.fromstring(canonical_xml), "", "", found)
     return found
 
 
 def elements(report_xml: str, tag: str) -> list[Mapping[str, str]]:
-    """Return the attributes of each of a report's elements of that name, in their order, with those
-    of their parts: 'neighbour/port'; of several partitions the last one's."""
+    """Return the attributes of each element of a report with the name `tag`, in order. They include
+    those of its child elements, such as 'neighbour/port'; of several partitions the last counts."""
     return [
         element.attrib
         | {
@@ -136,7 +136,7 @@ def _tell(
             found.append((shown + tag, " ".join(child.text or "" for child in same)))
             continue
         for number, child in enumerate(same, 1):
-            if tag == "pci":  # there are dozens: a line each
+            if tag == "pci":  # there are dozens: one line for each
                 ids = (f"{name} {child.get(name)}" for name in _PCI if child.get(name))
                 found.append((f"pci {number}", ", ".join(ids)))
                 continue
@@ -167,26 +167,26 @@ def differences(before: str, after: str) -> list[str]:
     """Return what differs between two canonical forms, as phrases: 'memory/mib: was 8192 MiB, is
     4096 MiB'; [] if equal.
 
-    A link that came or went is no difference: it makes another type while it lasts, as its speed is
-    an attribute, but cables and switches are slow at some boots and quick at others, and the
-    machine is the same. Neither is what a former trampoline did not report.
+    A link that came up or went down is no difference. It changes the type for that time, because
+    its speed is an attribute, but the machine is the same: links come up sooner or later after a
+    boot. Attributes that an older trampoline did not report are no difference either.
     """
     former, _ = _as_before(before, after)
     return list(_differences(ElementTree.fromstring(before), former, ""))
 
 
 def beside_siblings(siblings: str, own: str) -> list[str]:
-    """Return what differs between the canonical form that most machines of a product have and that
-    of one of them, as phrases: 'memory/mib: 4096 MiB; siblings have 8192 MiB'. What only one of
-    the two trampolines reported is left out."""
+    """Return the differences between the canonical form `own` of a machine and the form `siblings`
+    that most machines of its product have, as phrases: 'memory/mib: 4096 MiB; siblings have 8192
+    MiB'. Attributes that only one of the two trampolines reported are left out."""
     changes, _ = _as_before(own, siblings)
     alike, _ = _as_before(siblings, own)
     return list(_differences(changes, alike, "", _BESIDE))
 
 
 def system(canonical_xml: str) -> str:
-    """Return the element with vendor and product, as each canonical form of that product has it; ''
-    where the report names no product."""
+    """Return the element with vendor and product of a canonical form, as XML; '' if it names no
+    product. It is the same in all canonical forms of a product."""
     found = ElementTree.fromstring(canonical_xml).find("system")
     if found is None or not found.get("product"):
         return ""
@@ -194,21 +194,21 @@ def system(canonical_xml: str) -> str:
 
 
 def tells_more(before: str, after: str) -> bool:
-    """Return whether two canonical forms differ by nothing but what a former trampoline did not
+    """Return whether two canonical forms differ only in attributes that an older trampoline did not
     report."""
     _, more = _as_before(before, after)
     return more and not differences(before, after)
 
 
 def _as_before(before: str, after: str) -> tuple[ElementTree.Element, bool]:
-    """Return `after` without what the trampoline that reported `before` did not report, and whether
-    it has any of that."""
+    """Return `after` without attributes that the trampoline which reported `before` could not
+    report, and whether any were left out."""
     new = ElementTree.fromstring(after)
     pci = "<pci " in after and not any(f"<{tag} " in before for tag in REPORTED_LATER)
     for element in list(new) if pci else ():
         if element.tag in REPORTED_LATER:
             new.remove(element)
-    # how many paths a disk has follows from the disks that are there
+    # the number of a disk's paths follows from the other disks
     several = [] if _PATHS in before else [disk for disk in new if "paths" in disk.attrib]
     for disk in several:
         del disk.attrib["paths"]
@@ -216,7 +216,7 @@ def _as_before(before: str, after: str) -> tuple[ElementTree.Element, bool]:
 
 
 def sentence(phrases: Sequence[str]) -> str:
-    """Return the first few of them, and how many more there are."""
+    """Return the first few phrases, and how many more there are."""
     return first_few(phrases, MOST_DIFFERENCES, "; ")
 
 
@@ -238,8 +238,8 @@ def _among(
     path: str,
     wording: _Wording,
 ) -> Iterator[str]:
-    """Yield the differences among the elements at one place: unchanged ones are left out, the
-    others are paired."""
+    """Yield the differences among elements of one name: unchanged elements are left out, and the
+    others are paired in order."""
     before, after = Counter(map(ElementTree.tostring, old)), Counter(map(ElementTree.tostring, new))
     gone = list((before - after).elements())
     come = list((after - before).elements())

@@ -1,23 +1,23 @@
-"""Identity of hardware: the meaning of a report for the identity of the node that sent it. Pure.
+"""Identity of hardware: the node that a hardware report belongs to. Pure.
 
-MACs key nodes. A machine has proven one MAC (the boot secret minted for it); the others, and the
-DMI UUID, are its own word. So a report may add a NIC to its node, but never take one from a machine
-that has reported itself: that is a conflict, and the report is refused. Two cases look like it and
-are harmless:
+Nodes are identified by MACs. A machine has proven one MAC (by the boot secret made for it). Its
+other MACs and its DMI UUID are only claims. So a report may add a NIC to its node, but never take a
+NIC from a machine that has reported before: that is a conflict, and the report is refused. Two
+cases look like a conflict and are harmless:
 
-- a NIC of the machine asked DHCP before the machine ever reported, and was taken for a machine of
-  its own: such a *shadow* (state new, no report) is absorbed;
-- the machine boots from a NIC that was put in after its last report: the session's node is then the
-  shadow, and the node with the same UUID takes it over, if that node is not alive elsewhere and is
-  expected in the trampoline. Where no MAC confirms it, that is doubtful: it does not stand for an
-  approval.
+- A NIC of the machine asked DHCP before the machine's first report, and was taken for a separate
+  machine. Such a *shadow* (state new, no report) is absorbed.
+- The machine boots from a NIC that was added after its last report. The session's node is then the
+  shadow, and the node with the same UUID takes it over, if that node has no other session and is
+  expected in the trampoline. If no MAC confirms that both are one machine, the result is doubtful,
+  and the node's approval does not cover it.
 
-An administrator may have entered a machine before it was seen (state expected), by any of MAC, UUID
-and serial number. A shadow that one of these fits is that machine, unless another of them speaks
-against it: then an administrator has to say which machine it is.
+An administrator may have entered a machine before it was seen (state expected), by MAC, UUID or
+serial number. A shadow with one of these is that machine, unless another of them contradicts. Then
+an administrator has to say which machine it is.
 
-UUIDs are not trusted to be unique: vendors have shipped the same for every board. Known ones are
-ignored, and so is one that another living node has.
+UUIDs may not be unique: some vendors have shipped the same UUID on every board. Known ones of these
+are ignored, and so is a UUID that another living node has.
 """
 
 from __future__ import annotations
@@ -59,15 +59,21 @@ _NO_SERIALS = frozenset(
         "unknown",
     }
 )
-# A machine's own word, which people read in terminals and spreadsheets: no text that these act on.
+# People read serial numbers in terminals and spreadsheets: allow no text that these interpret.
 _SERIAL = re.compile(r"[0-9A-Za-z./#][ -~]{0,63}")
 _AWAITED = (NodeState.OFF, NodeState.TRAMPOLINE, NodeState.REGISTERING, NodeState.EXPECTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Identity in a report: DMI UUID and serial number of the system (None if absent or
-    known-bogus), MACs sorted, 'bios' or 'uefi'; and the labels that people find it by."""
+    """The identity that a report claims.
+
+    uuid      DMI UUID of the system; None: absent or known not to be unique
+    macs      sorted MACs of all NICs
+    firmware  'bios' or 'uefi'
+    serial    serial number of the system; None: absent or known not to be unique
+    labels    further numbers and addresses by which people look for the node
+    """
 
     uuid: str | None
     macs: tuple[str, ...]
@@ -78,12 +84,14 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """Consequences of a report for identities: `uuid` to record, shadows to `absorb` into the node,
-    an `heir` that takes the node over, or a refusal.
+    """The consequences of a report for the identities of nodes.
 
-    doubtful  nothing but the UUID speaks for the heir: it may be another machine, whose maker gave
-              both the same
-    refused   a sentence, '' when the report is accepted; nothing else counts then
+    uuid      UUID to record; None: none
+    absorb    ids of the shadows to absorb into the node (or into the heir)
+    heir      id of the node that takes over the session's node; None: none does
+    doubtful  only the UUID connects the heir with the report: it may be another machine with the
+              same UUID
+    refused   why the report is refused, a sentence, without other consequences; '': it is accepted
     """
 
     uuid: str | None = None
@@ -94,22 +102,21 @@ class Joining:
 
 
 def is_unique(uuid: str | None) -> bool:
-    """Return whether this DMI UUID can tell machines apart. Some makers leave a constant in it, or
-    one digit all through."""
+    """Return whether a DMI UUID can identify a machine: it is no known constant of a vendor, and
+    does not repeat one digit."""
     return uuid is not None and len(set(uuid) - {"-"}) > 1 and uuid not in _BOGUS
 
 
 def serial_of(text: str | None) -> str | None:
-    """Return the serial number of a system, without spaces around it; None if it cannot tell
-    machines apart."""
+    """Return the serial number of a system, without spaces around it; None if it cannot identify a
+    machine."""
     serial = (text or "").strip()
     bogus = serial.lower() in _NO_SERIALS or len(set(serial)) < 2
     return None if bogus or not _SERIAL.fullmatch(serial) else serial
 
 
 def read(report: str) -> Hardware:
-    """Return what identifies a machine, from a hardware report (XML, valid against
-    schema/report.rng)."""
+    """Return the identity in a hardware report (XML, valid against schema/report.rng)."""
     root = ElementTree.fromstring(report)
     system, firmware = root.find("system"), root.find("firmware")
     uuid = None if system is None else system.get("uuid")
@@ -125,7 +132,8 @@ def read(report: str) -> Hardware:
 
 def _labels(root: ElementTree.Element) -> Iterator[tuple[NodeLabel, str]]:
     """Yield the labels in a report by which people look for a node: serial numbers of its parts,
-    its BMC, its switch port. Lower case, because databases differ in whether case counts."""
+    addresses of its BMC, its switch. They are in lower case, because some databases compare text
+    without regard to case and some with it."""
     numbers = [disk.get("serial") for disk in root.iterfind("disk")]
     numbers += [system.get("board") for system in root.iterfind("system")]
     for number in numbers:
@@ -149,12 +157,12 @@ def join(
     twins: Collection[Node],
     connected: Collection[int],
 ) -> Joining:
-    """Return what `node`'s report means.
+    """Return the consequences of a report that `node` has sent.
 
     mac        the MAC that the session proved
-    owners     nodes that own the reported MACs
-    twins      other nodes with the same UUID, and expected ones with the same serial number
-    connected  ids among these that have an open session
+    owners     by reported MAC: the node that has it, if any
+    twins      other nodes with the same UUID, and expected nodes with the same serial number
+    connected  ids of those of these nodes that have an open session
     """
     if mac not in hardware.macs:
         return Joining(
@@ -163,7 +171,7 @@ def join(
     others = {owner.id: owner for owner in owners.values() if owner.id != node.id}
     claimed = [owner for owner in others.values() if not _is_shadow(owner)]
     alike = {each.id: each for each in (*twins, *filter(_is_expected, claimed))}
-    # a twin that is heard elsewhere is another machine with the same UUID
+    # a twin with a session of its own is another machine with the same UUID
     heirs = [
         each
         for each in alike.values()
@@ -173,7 +181,7 @@ def join(
     ]
     if _is_shadow(node) and len(heirs) == 1 and all(owner.id == heirs[0].id for owner in claimed):
         heir = heirs[0]
-        # An expected machine has no approval yet that another could use.
+        # an expected machine has no approval yet that another machine could misuse
         doubtful = not claimed and not _is_expected(heir)
         return Joining(hardware.uuid, (node.id, *(others.keys() - {heir.id})), heir.id, doubtful)
     if claimed:
@@ -186,14 +194,16 @@ def join(
 
 
 def unexpected(node: Node, mac: str, hardware: Hardware) -> list[tuple[str, str, str]]:
-    """Return what of an expected node its machine, which proved `mac`, does not have: what it is,
-    of the node, as reported. DHCP adds a MAC to the node for a UUID, which anybody can send."""
+    """Return the differences between an expected node and the report of its machine, which proved
+    `mac`: (attribute, value of the node, reported value). The MAC may differ because DHCP adds a
+    MAC to the node by a UUID, which any host can send."""
     card = [] if node.boot_mac in hardware.macs else [("MAC", node.boot_mac, mac)]
     return card + _unlike(node, hardware)
 
 
 def _unlike(node: Node, hardware: Hardware) -> list[tuple[str, str, str]]:
-    """Return which of UUID and serial number differ: what it is, of the node, as reported."""
+    """Return the differences in UUID and serial number: (attribute, value of the node, reported
+    value)."""
     both = (
         ("UUID", node.uuid, hardware.uuid),
         ("serial number", node.serial, hardware.serial),
@@ -202,7 +212,7 @@ def _unlike(node: Node, hardware: Hardware) -> list[tuple[str, str, str]]:
 
 
 def _contradicts(node: Node, hardware: Hardware, owners: Mapping[str, Node]) -> bool:
-    """Return whether what was entered of an expected machine speaks against the report."""
+    """Return whether the data entered for an expected machine contradict the report."""
     has_macs = node.boot_mac != ""
     mentioned = any(owner.id == node.id for owner in owners.values())
     return (has_macs and not mentioned) or bool(_unlike(node, hardware))

@@ -1,9 +1,9 @@
 """Disks marked keep: COD neither writes nor erases nor captures them. Pure.
 
-A mark is 'serial:SERIAL', 'path:/dev/NAME' or 'model:PATTERN'; marks are a node's own, or rules of
-the site file. In the report of a node that is stored, a kept disk has keep="yes" and is not local
-(local="no"), as if it were on a USB bus: everything that counts or chooses local disks leaves it
-alone, and a node with a kept disk is of another type.
+A mark is 'serial:SERIAL', 'path:/dev/NAME' or 'model:PATTERN'. Marks are set for a node, or are
+rules of the site file. In a stored report, a kept disk has keep="yes" and local="no", as if it were
+on a USB bus: so all code that counts or chooses local disks leaves it alone, and a node with a kept
+disk is of another type.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MARK = re.compile(
 
 
 def check(mark: str) -> str:
-    """Return the mark. Raises `Refused` where it is none."""
+    """Return `mark` if it is a valid mark. Raises `Refused` if not."""
     if not _MARK.fullmatch(mark):
         raise Refused(
             "invalid", f"{mark!r} should be serial:SERIAL, path:/dev/NAME or model:PATTERN", "keep"
@@ -34,7 +34,8 @@ def check(mark: str) -> str:
 
 
 def marks(node: Node, rules: Iterable[KeepRule]) -> tuple[str, ...]:
-    """Return all marks for the disks of a node: its own ones and those of the site's rules."""
+    """Return all marks for the disks of a node: those set for the node, and those by the site's
+    rules."""
     ruled = (
         rule.disk
         for rule in rules
@@ -44,9 +45,9 @@ def marks(node: Node, rules: Iterable[KeepRule]) -> tuple[str, ...]:
 
 
 def stored(report_xml: str, node: Node, rules: Iterable[KeepRule]) -> str:
-    """Return a node's report as it is stored: marked by what holds today and, while the node's
-    disks are at work, the disks that its stored report has as kept. The order may have spared them,
-    and they may not look erased when it ends."""
+    """Return a node's report as it is stored, with its kept disks marked. While an order works on
+    the node's disks, disks that the previous report marks stay marked: the order may have spared
+    them, and they must not count as erased when it ends."""
     holding = marks(node, rules)
     if node.state in WORKING and node.attributes and KEPT in node.attributes:
         disks = ElementTree.fromstring(node.attributes).iter("disk")
@@ -55,7 +56,7 @@ def stored(report_xml: str, node: Node, rules: Iterable[KeepRule]) -> str:
 
 
 def together(owns: Iterable[str]) -> str:
-    """Return the marks of nodes that turn out to be one machine, as many as a node may have."""
+    """Return the joined marks, up to `MOST` characters, of nodes that are one machine."""
     found = ""
     for mark in dict.fromkeys(mark for own in owns for mark in own.split("\n") if mark):
         longer = f"{found}\n{mark}" if found else mark
@@ -64,12 +65,12 @@ def together(owns: Iterable[str]) -> str:
 
 
 def marked(report_xml: str, marks: Iterable[str]) -> str:
-    """Return the report with its kept disks marked, and no others."""
+    """Return the report with exactly those disks marked as kept that `marks` match."""
     marks = tuple(marks)
     if not marks and KEPT not in report_xml:
         return report_xml
     root = ElementTree.fromstring(report_xml)
-    # a mark may name a path other than the first; the disk behind all of them is kept
+    # a mark may name any path to a disk that has several: then all its paths are kept
     paths = {
         disk.get("wwid")
         for disk in root.iter("disk")
@@ -90,13 +91,13 @@ def marked(report_xml: str, marks: Iterable[str]) -> str:
 
 
 def _is_other_path(disk: Element) -> bool:
-    """Return whether an element is a path to a disk whose first path alone is local, by `[policy]
-    same_wwn`."""
+    """Return whether an element is a further path to a disk that has several: by `[policy]
+    same_wwn` only the first path is local."""
     return "paths" in disk.attrib and (disk.get("local"), disk.get("keep")) == ("no", None)
 
 
 def kept(report_xml: str | None) -> tuple[str, ...]:
-    """Return the kept disks of a report that was marked, for people: 'sdb (serial X)'."""
+    """Return the kept disks of a marked report, for people: 'sdb (serial X)'."""
     if not report_xml or KEPT not in report_xml:
         return ()
     return tuple(
@@ -107,8 +108,8 @@ def kept(report_xml: str | None) -> tuple[str, ...]:
 
 
 def unkept(before_xml: str | None, after_xml: str) -> tuple[str, ...]:
-    """Return the disks, for people, that were kept in the one report and may be written by the
-    other."""
+    """Return the disks that were kept in the first report and may be written by the second, for
+    people."""
     local = {
         _called(disk)
         for disk in ElementTree.fromstring(after_xml).iter("disk")
@@ -118,12 +119,13 @@ def unkept(before_xml: str | None, after_xml: str) -> tuple[str, ...]:
 
 
 def changed(node: Node, report_xml: str) -> dict[str, object]:
-    """Return the columns that change because other disks are kept in the node's new marked report.
+    """Return the node's columns that change if its new marked report has other kept disks; empty if
+    it has not.
 
-    What is on a disk that is kept no longer is nobody's to read, and a cached template may be on
-    one that is kept now: a free node's disks are wiped before anybody gets it. Under a running
-    system they count as foreign, so that they are wiped, not cached, when the node is released. A
-    system that comes back from a capture stays.
+    A disk that is kept no longer may have data that no next holder may read, and a cached template
+    may be on a disk that is kept now. So the disks of a free node are wiped before it is granted.
+    Under a running system the disks count as foreign, so that they are wiped and not cached when
+    the node is released. A node that comes back from a capture keeps its system.
     """
     if kept(node.attributes) == kept(report_xml):
         return {}
@@ -136,9 +138,9 @@ def changed(node: Node, report_xml: str) -> dict[str, object]:
 
 
 def for_order(report_xml: str | None, marks: Iterable[str]) -> tuple[str, ...]:
-    """Return what the agent is told: the marks, which also hold for disks that show up late, and
-    the disks of the report that patterns of models mean, should the agent read another model from
-    them now."""
+    """Return the marks for the agent. They also hold for disks that appear later. Disks of the
+    report that match a pattern of models are named one by one, too, in case the agent reads another
+    model from them now."""
     paths = [_as_path(mark) if mark.startswith("path:") else mark for mark in marks]
     patterns = [mark for mark in paths if mark.startswith("model:")]
     if report_xml and patterns:
@@ -151,8 +153,8 @@ def for_order(report_xml: str | None, marks: Iterable[str]) -> tuple[str, ...]:
 
 
 def in_the_way(select: str, report_xml: str) -> str:
-    """Say why a template that writes the disk `select` cannot be written on a node whose marked
-    report that is; '' if it can, as far as marks are concerned."""
+    """Say why kept disks keep a template that writes the disk `select` from the node with this
+    marked report; '' if they do not."""
     disks = list(ElementTree.fromstring(report_xml).iter("disk"))
     spared = [disk for disk in disks if disk.get("keep") == "yes"]
     if any(_fits(select, disk) for disk in spared):
@@ -172,7 +174,7 @@ def _fits(mark: str, disk: Element) -> bool:
 
 
 def _as_path(name: str) -> str:
-    """Return the name as paths have it: the kernel's name of /dev/cciss/c0d0 is cciss!c0d0."""
+    """Return a disk's kernel name as it is in paths: cciss!c0d0 becomes cciss/c0d0."""
     return name.replace("!", "/")
 
 

@@ -1,5 +1,5 @@
-"""*Satisfies*, the paper's other operator: does a node have what is wanted? Pure. (*Equal* is in
-`policy.hardware.equal`.)
+"""*Satisfies*, the paper's operator that compares a node with requirements. Pure. (The other one,
+*equal*, is in `policy.hardware.equal`.)
 
 Hardware reports and requirements are trees. In a report (schema/report.rng) an XML attribute is a
 leaf of its element: ``<memory mib="4096"/>`` is the tree memory/mib with the value 4096.
@@ -7,10 +7,9 @@ Requirements (schema/requires.rng) write the same tree with operators on its ele
 ``<memory><mib min="4GiB"/></memory>``. docs/attributes is the users' page.
 
 The trees are compared from the root down. Elements of one name are matched one to one by augmenting
-paths (Kuhn's algorithm). Each pair of elements at the same place is compared once, so the cost is
-at most the product of the two documents' sizes (both capped where they came in), times the number
-of wanted siblings; and each comparison's cost is linear in the two texts
-(`policy.hardware.compare`).
+paths (Kuhn's algorithm). Each pair of elements at the same place is compared once. So the cost is
+at most the product of the two documents' sizes (both limited when they were received), times the
+number of wanted siblings. Each comparison is linear in the two texts (`policy.hardware.compare`).
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ __all__ = ["AttributeMismatch", "canonical", "check", "satisfies"]
 
 @dataclass(frozen=True, slots=True)
 class AttributeMismatch:
-    """One thing that is not as wanted: the attribute's path, what was wanted, what was found;
-    readable as a phrase."""
+    """One requirement that is not satisfied: the attribute's path, the wanted and the found value.
+    As text it is a phrase for people."""
 
     attribute: str
     wanted: str
@@ -51,11 +50,11 @@ class _Tree:
 
 
 def satisfies(requirements_xml: str, attributes_xml: str) -> list[AttributeMismatch]:
-    """Return what keeps a node with those attributes from satisfying those requirements; empty when
-    it does.
+    """Return the requirements that a node with these attributes does not satisfy; empty if it
+    satisfies all.
 
-    '' as requirements wants nothing. Both documents have been checked when they came in. Any root
-    will do.
+    '' stands for no requirements. Both documents were checked when they were received. The names of
+    their root elements do not matter.
     """
     if not requirements_xml:
         return []
@@ -68,7 +67,8 @@ def _tree(attributes_xml: str) -> _Tree:
 
 
 def _tree_of(element: ElementTree.Element, path: str) -> _Tree:
-    """Return the tree of an element at `path`, '' for the root, with what a report leaves out."""
+    """Return the tree of an element at `path` ('': the root), with the values that reports leave
+    out."""
     attributes = {**LEFT_OUT.get(path, {}), **element.attrib}
     children: dict[str, list[_Tree]] = {name: [_Tree(value)] for name, value in attributes.items()}
     if path == "disk" and attributes.get("local") == "no" and attributes["paths"] != "1":
@@ -91,7 +91,7 @@ def _missing(wanted: WantedElement, found: _Tree) -> list[AttributeMismatch]:
             if child.absent and any(not _differs(child, one) for one in candidates):
                 mismatches.append(AttributeMismatch(child.path, "none" + _about(child), "one"))
         differences = [[_differs(one, other) for other in candidates] for one in present]
-        # one against one: what differs inside says more than that a fitting one is lacking
+        # one against one: the differences inside say more than that no matching element is there
         if len(present) == len(candidates) == 1:
             mismatches += differences[0][0]
             continue

@@ -1,7 +1,8 @@
-"""A template's needs beside its `<requires>`: an image for each target, and a disk for them. Pure.
+"""A template's needs besides its `<requires>`: an image for each target, and a disk for the images.
+Pure.
 
-Allocation, explanation, preview and priming ask here, so that a node that could not be primed is
-not chosen, and the reason is told where people look for it.
+Allocation, explanation, preview and priming all use this module. So a node that could not be primed
+is not chosen, and the explanation of a request says why.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ MBR_REACH = 0xFFFFFFFF  # sectors that an MBR addresses
 
 
 def lacking(configuration: Configuration, attributes: str) -> tuple[AttributeMismatch, ...]:
-    """Return what keeps nodes with those canonical attributes from the template; nothing where it
-    can be primed."""
+    """Return the requirements and needs of the template that nodes with these canonical attributes
+    do not satisfy; empty if they can be primed with it."""
     found, without = chosen(configuration, attributes)
     return (
         *satisfies(configuration.requires, attributes),
@@ -32,7 +33,8 @@ def lacking(configuration: Configuration, attributes: str) -> tuple[AttributeMis
 def chosen(
     configuration: Configuration, attributes: str
 ) -> tuple[list[ImageChoice], list[AttributeMismatch]]:
-    """Return the first image that fits for each target, and the targets that none fits."""
+    """Return the first matching image for each target, and a mismatch for each target that no image
+    matches."""
     found, without = [], []
     for target in dict.fromkeys(choice.target for choice in configuration.images):
         fits = (
@@ -52,10 +54,11 @@ def chosen(
 
 
 def disk(configuration: Configuration, images: Sequence[ImageChoice], attributes: str) -> str:
-    """Return the requirements document for the disk that `images` go onto; '' where nothing is
-    known of any.
+    """Return a requirements document for the disk that `images` are written to; '' if their sizes
+    are unknown, or the node boots without a disk.
 
-    Sizes that the site leaves out of its types (`attributes` has none) are left out here, too.
+    If the site leaves disk sizes out of its types (`attributes` has none), the document has no size
+    either.
     """
     size = least_size(configuration, images)
     if not size or configuration.diskless is not None:
@@ -71,10 +74,10 @@ def disk(configuration: Configuration, images: Sequence[ImageChoice], attributes
 
 
 def least_size(configuration: Configuration, images: Sequence[ImageChoice]) -> int:
-    """Return the bytes that the disk must have, 0 if not known: for a layout its partitions,
-    rounded up to mebibytes, and one mebibyte before and behind them, as cprime places them. The
-    seed's partition lies behind the others, at the disk's end."""
-    # what nodes are told besides fits into the rest of its last mebibyte, nearly always
+    """Return the size in bytes that the disk must have at least; 0 if unknown. For a layout it is
+    the sum of its partitions, rounded up to mebibytes, and one mebibyte before and behind them, as
+    cprime places them. The seed's partition is behind the others, at the disk's end."""
+    # the rest of the seed nearly always fits into half a mebibyte
     seed = _up(len(configuration.user_data.encode()) + MIB // 2) if configuration.seed else 0
     if configuration.partitions:
         on_it = {one.target: one.size for one in images}
@@ -90,19 +93,19 @@ def _up(size: int) -> int:
 
 
 def beyond_mbr(configuration: Configuration, size: int) -> int:
-    """Return the bytes of a sector with which alone an MBR addresses a layout of `size` bytes; 0:
-    any will do."""
+    """Return the sector size, in bytes, that an MBR needs to address a layout of `size` bytes; 0:
+    any sector size will do."""
     return 4096 if configuration.table == "mbr" and size > MBR_REACH * 512 else 0
 
 
 def sector(images: Sequence[ImageChoice]) -> int:
-    """Return the bytes of a sector that the disk must have for the images; 0: any will do."""
+    """Return the sector size, in bytes, that the images need on the disk; 0: any will do."""
     return max((one.sector for one in images), default=0)
 
 
 def with_facts(configuration: Configuration, images: Mapping[str, Image]) -> Configuration:
-    """Return the template with the sizes and sectors of the added images that it names, as far as
-    they are there.
+    """Return the template with size, sector and end of each added image filled in from its row, if
+    the image has one.
 
     images  rows by name
     """

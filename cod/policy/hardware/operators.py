@@ -1,7 +1,7 @@
 """Operators of requirements on an attribute: each one's test, its phrase, and the kinds that it
 does not apply to.
 
-Several operators on one element must all hold. A test that cannot be made (a number wanted of a
+Several operators on one element must all hold. A test that is impossible (a number compared with a
 text) does not hold.
 """
 
@@ -30,13 +30,14 @@ PHRASES: Mapping[str, str] = {
 
 
 def holds(operator: str, wanted: str, found: str, kind: str | None) -> bool:
-    """Return whether an attribute of that kind whose value is `found` meets the operator."""
+    """Return whether the value `found` of an attribute of that kind satisfies `operator` with the
+    value `wanted`."""
     test = _TESTS.get(operator)
     return test is not None and test(wanted, found, kind)
 
 
 def phrase(operator: str, wanted: str, kind: str | None) -> str:
-    """Return the operator with its value, for people; bare numbers get their unit."""
+    """Return the operator with its value, for people; numbers without a unit get one."""
     if operator == "one-of":
         return PHRASES[operator].format(
             ", ".join(quantity.readable(word, kind) for word in words(wanted))
@@ -45,7 +46,7 @@ def phrase(operator: str, wanted: str, kind: str | None) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the values of `one-of`: parted by bars if there is one, else by spaces."""
+    """Return the values of `one-of`: separated by bars if there are any, else by spaces."""
     return [word.strip() for word in text.split("|")] if "|" in text else text.split()
 
 
@@ -83,7 +84,7 @@ def _like(wanted: str, found: str, _kind: str | None) -> bool:
 
 
 _TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
-    # it is here; who wants none looks at the element, not at its value
+    # the element exists; that it must be absent is tested without its value
     "present": lambda wanted, found, kind: True,
     "equal": _same,
     "one-of": lambda wanted, found, kind: any(_same(word, found, kind) for word in words(wanted)),
@@ -101,8 +102,8 @@ _TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
 
 
 def complaint(wanted: Mapping[str, str], kind: str | None) -> str:
-    """Return what is wrong with an element's operators, as a phrase; '' where nothing is. `kind`
-    None: of an unknown name."""
+    """Return the fault in an element's operators, as a phrase; '' if there is none. `kind`: of the
+    attribute; None: unknown."""
     for operator, value in wanted.items():
         fault = _of_one(operator, value, kind)
         if fault:

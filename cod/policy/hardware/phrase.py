@@ -16,8 +16,8 @@ _GPU_CLASSES = ("03", "12")
 
 
 def phrase(report_xml: str, name_of: Callable[[str, str], str]) -> str:
-    """Return what a hardware report says, for people who buy machines. `name_of`: the name of a PCI
-    device by the ids of vendor and device, '' where it is not known."""
+    """Return a phrase about the machine of a hardware report, in the terms in which machines are
+    sold. `name_of`: returns a PCI device's name by the ids of vendor and device, '' if unknown."""
     root = ElementTree.fromstring(report_xml)
     found = []
     if cpus := sum(int(cpu.get("count", "0")) for cpu in root.iterfind("cpu")):
@@ -33,8 +33,8 @@ def phrase(report_xml: str, name_of: Callable[[str, str], str]) -> str:
 
 
 def _gpu_name(root: ElementTree.Element, name_of: Callable[[str, str], str]) -> str:
-    """Return the name of the most frequent GPU: of 'GA100 [A100 PCIe 40GB]' that in brackets, by
-    which it is sold."""
+    """Return the product name of the most frequent GPU: the text in brackets of 'GA100 [A100 PCIe
+    40GB]'."""
     names = Counter(
         name_of(pci.get("vendor", ""), pci.get("device", ""))
         for pci in root.iterfind("pci")

@@ -14,7 +14,7 @@ LARGEST = 2.0**63  # in the attribute's own unit
 
 _CLOCKS = {"Hz": 1e-6, "kHz": 1e-3, "MHz": 1.0, "GHz": 1e3}
 _RATES = {"b/s": 1e-6, "kb/s": 1e-3, "Mb/s": 1.0, "Gb/s": 1e3, "Tb/s": 1e6}
-# kind of attribute -> unit -> how many of its own unit that is
+# kind of attribute -> unit -> its size in the attribute's own unit
 _FACTORS: dict[str, dict[str, float]] = {
     MIB: {unit: factor / 2.0**20 for unit, factor in SIZES.items()},
     BYTES: {unit: float(factor) for unit, factor in SIZES.items()},
@@ -27,8 +27,8 @@ COUNTED = frozenset({*_FACTORS, NUMBER})
 
 @lru_cache(maxsize=65536)
 def value(text: str, kind: str | None) -> float | None:
-    """Return `text` in the own unit of an attribute of that kind; None where it is no such
-    quantity."""
+    """Return the quantity `text` in the own unit of an attribute of that kind; None if it is no
+    quantity of that kind."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -39,8 +39,8 @@ def value(text: str, kind: str | None) -> float | None:
 
 
 def complaint(text: str, kind: str | None) -> str:
-    """Return why `text` is no quantity for an attribute of that kind (None: of any kind), as a
-    phrase; '' where it is one."""
+    """Return why `text` is no quantity for an attribute of that kind (None: any kind), as a phrase;
+    '' if it is one."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         if re.match(r"[0-9]{16}", text):
@@ -72,8 +72,8 @@ def readable(text: str, kind: str | None) -> str:
 
 
 def beside(text: str, wanted: str, kind: str | None) -> str:
-    """Return a value of the report with a unit of the same family as that of `wanted`, and none
-    that is larger: '256 MiB' beside '512MiB', '2.1 GHz' beside '2.4GHz'."""
+    """Return a value of the report in a unit that compares easily with `wanted`: of the same family
+    (binary or decimal), and not larger. '256 MiB' beside '512MiB', '2.1 GHz' beside '2.4GHz'."""
     match, amount = _NUMBER.fullmatch(wanted), value(text, kind)
     units = _FACTORS.get(kind or "", {})
     if match is None or match[2] not in units or not amount:

@@ -1,9 +1,8 @@
-"""Requirements documents (schema/requires.rng), read into a tree with the lines that its elements
-stand on.
+"""Requirements documents (schema/requires.rng), read into trees with the line of each element.
 
-`read` takes any document that is sound as XML and within the caps; `check` says what no node could
-ever mean: operators that do not exist or contradict each other, attributes that no report has,
-units of something else. A document that was checked when it came in is only read later on.
+`read` accepts any well-formed XML document within the limits. `check` refuses documents that no
+node could ever satisfy: with operators that do not exist or contradict each other, attributes that
+no report has, or wrong units. A document is checked once, when it is submitted.
 """
 
 from __future__ import annotations
@@ -24,9 +23,14 @@ ELEMENTS, DEEPEST, LONGEST = 256, 16, 65536  # elements, elements inside each ot
 
 @dataclass(frozen=True, slots=True)
 class WantedElement:
-    """One element: its path below the document's element ('' for that one), what stands there in a
-    report (see `attributes`; None: nothing that is known), its operators, and the elements in it by
-    name, in their order."""
+    """One element of a requirements document.
+
+    path       path below the document's element; '' for that element itself
+    kind       kind of the attribute at this path in reports (see `attributes`); None: no report has
+               such an attribute
+    operators  values of its operators, by operator
+    children   the elements in it by name, in order
+    """
 
     name: str
     line: int
@@ -37,7 +41,7 @@ class WantedElement:
 
     @property
     def absent(self) -> bool:
-        """Return whether there must be none."""
+        """Return whether the node must have no such element."""
         return self.operators.get("present") == "no"
 
 
@@ -58,7 +62,7 @@ def read(document: str) -> WantedElement:
 
 
 class _Reader:
-    """Builds the tree from expat's events; what is beyond the caps ends it at once."""
+    """Builder of the tree from expat's events. A document beyond the limits is refused at once."""
 
     def __init__(self) -> None:
         self.parser = expat.ParserCreate("utf-8")
@@ -122,12 +126,12 @@ def check(
     root: str = "requires",
     field: str = "attributes",
 ) -> None:
-    """Raise `Refused`, naming line and attribute, where the document can mean nothing; '' is one
-    that wants nothing.
+    """Raise `Refused`, with line and attribute, if no node could ever satisfy the document. The
+    document '' has no requirements.
 
-    rules  with them, attributes that take no part in the site's types are refused too: requests
-           match types
-    root   the name of the document's element
+    rules  the site's rules of node types; with them, attributes that types leave out are refused,
+           too, because requests match types
+    root   the name that the document's element must have
     """
     if not document:
         return
@@ -178,8 +182,9 @@ def _misplaced(path: str, rules: TypeRules | None) -> str:
 
 
 def _unknown(wanted: WantedElement) -> str:
-    """Return why no report has the wanted attribute, or ''. That there shall be none of something
-    holds for what no report has, and for what would be in it."""
+    """Say that no report has the wanted attribute, with a near name; '' if no complaint is due. A
+    requirement that an element is absent may name an unknown element, and so may elements inside an
+    unknown one, which has been reported already."""
     above, _, name = wanted.path.rpartition("/")
     if wanted.absent or (above and kind(above) is None):
         return ""

@@ -1,16 +1,17 @@
-"""Proximity of nodes on the network: a proposal of blocks, made from what the network says. Pure.
+"""Proximity of nodes on the network: a proposal of blocks, by the switches and relays of nodes.
+Pure.
 
-What tells most comes first:
+The first of these that is known decides:
 
 - the switch that the node's boot NIC sees by LLDP (`<neighbour>` of its report);
-- option 82's remote id, which names the switch that put it in (RFC 3046 §3.2);
+- option 82's remote id, which names the switch that added the option (RFC 3046 §3.2);
 - the relay's address with option 82's circuit id without its port: 'Gi1/0/7' and 'Gi1/0/9' are
   ports of one line card, or of one switch of a stack;
 - the relay's address alone.
 
-A remote id whose nodes, as far as they see a switch, all see the same one, stands for that switch.
-A node that is in a block stays there: the administrator knows better. Where nodes of a switch are
-in a block already, further ones are proposed for the block that most of them are in.
+If all nodes with a remote id that see a switch by LLDP see the same one, the remote id means that
+switch. A node that is in a block stays there, as the administrator has decided. If some nodes of a
+switch are in blocks already, the others are proposed for the block that most of them are in.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ class BlockPlace:
 
 @dataclass(frozen=True, slots=True)
 class Proposed:
-    """A block: its name, whether it is there already, what its nodes have in common, and the nodes
-    to be put in."""
+    """A block with the nodes to be put into it.
+
+    exists  whether the block exists already
+    about   what its nodes have in common, such as 'switch tor-7'
+    """
 
     name: str
     exists: bool
@@ -58,18 +62,17 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Blocks by name; `unknown`: nodes that are in no block and whose place the network has not
-    told."""
+    """A proposal. `blocks`: in the order of their names; `unknown`: names of the nodes in no block
+    whose location is unknown."""
 
     blocks: tuple[Proposed, ...]
     unknown: tuple[str, ...]
 
 
 def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
-    """Return a proposal for all nodes that are in no block. `blocks` are the names of existing
-    blocks."""
+    """Return a proposal for all nodes that are in no block. `blocks`: names of existing blocks."""
     seen = sorted(sightings, key=lambda each: each.node)
-    # Some remote ids stand for one switch that nodes see by LLDP.
+    # remote ids whose nodes all see one switch by LLDP
     named: dict[str, set[str]] = defaultdict(set)
     for each in seen:
         if each.remote and each.switch:
@@ -88,7 +91,7 @@ def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
     for key in sorted(groups):
         made = _proposed(key, groups[key], taken)
         if made is not None:
-            if one := proposed.get(made.name):  # several switches are drawn into one block
+            if one := proposed.get(made.name):  # nodes of several switches go to one block
                 places = tuple(sorted((*one.places, *made.places), key=lambda place: place.node))
                 made = replace(one, about=f"{one.about}, {made.about}", places=places)
             proposed[made.name] = made
@@ -96,8 +99,8 @@ def propose(sightings: Iterable[Sighting], blocks: Iterable[str]) -> Proposal:
 
 
 def _key(each: Sighting, switches: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return what is equal for nodes that are near each other: a kind of evidence, and the words
-    for it."""
+    """Return a key that nodes near each other have in common: (kind of evidence, its text); None:
+    the location is unknown."""
     if each.switch or each.remote in switches:
         return "switch", each.switch or switches[each.remote or ""]
     if each.remote:
@@ -152,8 +155,8 @@ def _free(label: str, taken: set[str]) -> str:
 
 
 def remote_id(hexadecimal: str) -> str:
-    """Return a remote id for people: a MAC, text, or the bytes in hex. Cisco puts a type and a
-    length before either."""
+    """Return a remote id for people: a MAC, text, or the bytes in hex, without the type and length
+    that Cisco puts in front."""
     value = bytes.fromhex(hexadecimal)
     if len(value) > 2 and value[0] in (0, 1) and value[1] == len(value) - 2:
         value = value[2:]
@@ -161,7 +164,7 @@ def remote_id(hexadecimal: str) -> str:
 
 
 def circuit_id(hexadecimal: str) -> tuple[str, str]:
-    """Return a circuit id without its port, and the port ('' where that cannot be told apart).
+    """Return a circuit id without its port, and the port; '' if the port cannot be recognised.
 
     'Gi1/0/7' -> ('Gi1/0', '7'); 'ge-0/0/3.0:users' -> ('ge-0/0', '3'); 'Ethernet17' -> ('Ethernet',
     '17'); Cisco's binary form (type 0, length 4, VLAN, module, port) -> ('module 1', '7').

@@ -1,14 +1,13 @@
-"""Ways of erasing a node's disks, and the group that may have disks whose tables alone were erased.
-Pure.
+"""Ways of erasing a node's disks. Pure.
 
-tables  partition tables and signatures are zeroed: what lies between stays, and only the group that
-        had the node may be given it as it is
+tables  partition tables and signatures are zeroed. Other data stays, so only the group that had the
+        node may get it in this state
 zero    every byte is zeroed
-purge   disks that can do so erase themselves first
+purge   as zero, but disks that can erase themselves do so first
 
-The strictest of what the site, the group and its template say is done. A wipe's way is settled when
-it begins, and kept in `nodes.wipe`: a site that says otherwise meanwhile does not change what was
-ordered, nor what the disks count as afterwards.
+Site, group and template each name a way, and the strictest is used. It is decided when a wipe
+begins, and stored in `nodes.wipe`: a later change of the site's rule changes neither the ordered
+wipe nor the state that the disks have afterwards.
 """
 
 from __future__ import annotations
@@ -17,38 +16,39 @@ from cod.choices import Wipe
 from cod.model import Node, Policy
 from cod.states import Disk, NodeState
 
-HEADROOM = 1.25  # a turnaround that is counted on is longer than those that were seen
+HEADROOM = 1.25  # factor from measured turnarounds to the one that is counted on
 WAYS = Wipe.names()  # the strictest last
 
 
 def strictest(*ways: str | None) -> str:
-    """Return the strictest of `ways`; '' where none of them says anything."""
+    """Return the strictest of `ways`; '' if all are empty or None."""
     return max(filter(None, ways), key=WAYS.index, default="")
 
 
 def begin(node: Node, policy: Policy, *, whole: bool = False) -> str:
-    """Return how a wipe erases that begins now. Data that may be of more than one group is zeroed
-    whatever anybody says; so is what `whole` asks for."""
+    """Return the way of a wipe that begins now. It is at least 'zero' if the disks may have data of
+    more than one group, or if `whole` is set."""
     one_group = node.disk == Disk.DIRTY and node.cached_group_id is not None
     alone = one_group and node.vcluster_id is None
     return strictest(policy.wipe, node.wipe, "" if alone and not whole else "zero")
 
 
 def is_its_holders(node: Node) -> bool:
-    """Return whether a node that is given back has nothing on its disks that its holder could not
-    read anyway: its system runs, and no disk of the node was exposed or left out meanwhile."""
+    """Return whether all data on the disks of a node that is given back is its holder's: the
+    holder's system runs, and the disks count neither as foreign nor as left for a capture."""
     exposed = node.disk in (Disk.FOREIGN, Disk.SYSTEM)
     return node.state == NodeState.ACTIVE and not exposed
 
 
 def is_kept_for(node: Node, group_id: int) -> bool:
-    """Return whether the disks were left to this very group with their tables zeroed."""
+    """Return whether the disks are kept for this group with only their tables zeroed."""
     return node.disk == Disk.TABLES and node.cached_group_id == group_id
 
 
 def learnt(known: float | None, seconds: float) -> float:
-    """Return the turnaround that a type's nodes can be counted on for, after a node of it has taken
-    `seconds`: at once as long as the slowest, shorter again by little, and not for every node."""
+    """Return the turnaround to count on for nodes of a type, in seconds, after a node has taken
+    `seconds`. A longer one counts at once; a clearly shorter one reduces the `known` value by an
+    eighth of the difference. None: no turnaround was known."""
     seen = seconds * HEADROOM
     if known is None or seen > known:
         return seen

@@ -1,9 +1,9 @@
-"""Client architectures: what a machine's firmware says that it is in DHCP option 93.
+"""Client architectures: the processor and firmware that a machine names in DHCP option 93.
 
 The numbers are those of IANA's registry "Processor Architecture Types" (RFC 4578 §2.1, RFC 5970
-§3.3). COD has loaders and kernels for x86 machines with BIOS and with 64-bit UEFI. Any other
-machine is not answered: the loader of another architecture would only hang it, and silence lets it
-go on to the next server or to its disk. The administrator is told.
+§3.3). COD has loaders and kernels for x86 machines with BIOS and with 64-bit UEFI. Other machines
+get no answer: a loader for the wrong architecture would hang them, while silence lets them go on to
+the next server or to their disks. They are listed for the administrator.
 """
 
 from __future__ import annotations
@@ -64,10 +64,8 @@ _REMEDIES = {
 
 
 def refusal(arch: int | None) -> str:
-    """Return why a machine of that architecture, which is not one of `SUPPORTED`, cannot be booted.
-
-    The sentence has no subject.
-    """
+    """Return why a machine of an architecture that is not in `SUPPORTED` cannot be booted, as a
+    phrase that follows the machine's name."""
     name = NAMES.get(arch or 0, "of an unknown architecture")
     remedy = _REMEDIES.get(
         arch or 0, "boot it from another server, or take network boot out of its boot order"

@@ -1,4 +1,4 @@
-"""The boot decision: what a machine that asks the network for a boot is told.
+"""The boot decision: the answer to a machine that asks the network for a boot.
 
 A boot is a conversation in three parts. The machine's firmware asks DHCP for an address and a
 first-stage loader (iPXE). The loader asks DHCP again and is sent to its boot script. It fetches the
@@ -10,16 +10,16 @@ script, and the script is the decision:
 - a node in state *boot* boots the same, once;
 - every other node boots the trampoline.
 
-So DHCP always says the same to a node that asks (`decide`), and the script (`plan`) makes the
-difference. A second stage is recognised by what it says of itself and is sent on, not back: never
-in circles.
+So DHCP gives every node the same answer (`decide`), and only the script differs (`plan`). A loader
+of the second stage is recognised by the options that it sends, and is sent on to the script, never
+back to the first stage.
 
 **When has a boot failed?** When a node in state *boot* that has been served its script asks for a
-boot again: had its system come up, the firmware would not be asking. The stage cannot tell, because
-a network card's ROM may itself be an iPXE (QEMU's are), whose very first DISCOVER looks like that
-of a chain-loaded one. Time and the transaction id can: `nodes.boot_served_at` is set when the
-script is served, the last word of a boot; a DISCOVER before that moment is progress or a retry.
-After it, a DISCOVER is
+boot again: if its system had come up, the firmware would not ask. The stage of a DISCOVER does not
+show this, because a network card's ROM may itself be an iPXE (QEMU's are), whose first DISCOVER
+looks like that of a chain-loaded iPXE. Time and the transaction id show it. `nodes.boot_served_at`
+is set when the script is served, which is the last message of a boot. A DISCOVER before that moment
+is progress or a retry. After it, a DISCOVER is
 
 - a repeat, still under way in the network, if it has the xid of the last exchange (or comes within
   `SETTLE` seconds: nothing reboots that quickly). Some ROMs derive the xid from their MAC and use
@@ -34,20 +34,20 @@ After it, a DISCOVER is
 - the same for BIOS firmware, if it comes from another NIC: BIOS lists a NIC once. It gets silence;
 - otherwise the machine coming back.
 
-Anybody can send such a DISCOVER, so it fails no boot by itself. The boot has failed when the
-machine that came back fetches its script (`came_back`): that takes a conversation from the address
-which DHCP gave it. In an isolated vcluster's own network, where no trampoline is served and only
-nodes of that vcluster are heard, the DISCOVER is enough.
+Any host can send such a DISCOVER, so the DISCOVER alone does not make a boot fail. The boot has
+failed when the machine that came back fetches its script (`came_back`): that takes a TCP connection
+from the address that DHCP gave it. In an isolated vcluster's own network, where no trampoline is
+served and only nodes of that vcluster are heard, the DISCOVER is enough.
 
 **When has a boot been missed?** When the system on its disk asks for a new address while the node
 is expected in the trampoline: the server was away when the firmware asked, or its boot order
 changed. It gets silence and, unless it was just power-cycled because its time was up, a power cycle
 at once, not at the deadline.
 
-A node in *inactive*, *wipe*, *prime* or *capture* that asks was reset behind COD's back; it goes to
-state *trampoline* (event *asked*) and boots it. A node in *off* boots the trampoline as well, and
-stays *off* until its agent connects: nothing else shows that it is on. An *active* node that asks
-was power-cycled: it boots again and stays active.
+A node in *inactive*, *wipe*, *prime* or *capture* that asks was reset without COD's order. It goes
+to state *trampoline* (event *asked*) and boots it. A node in *off* boots the trampoline as well,
+and stays *off* until its agent connects: nothing else shows that it is on. An *active* node that
+asks was power-cycled: it boots again and stays active.
 
 **Evidence outweighs packets.** Any host on the network can send a DISCOVER with another machine's
 MAC. While the agent of a node is heard (`is_heard`), such a message is answered and noted, and
@@ -90,7 +90,8 @@ SETTLE = 2.0  # seconds after a served script in which a DISCOVER is a packet th
 # seconds (times the patience) in which the system that is to end may ask for an address once more
 MISSED = 30.0
 REPEAT = 60.0  # seconds after which even a DISCOVER with a known xid is a new boot
-# heartbeats since a server last said that it holds a connection; it gives up a dead one after three
+# heartbeats after which a connection that no server reports any more counts as closed; a server
+# gives up a dead connection after three
 HELD = 6
 DECLINE_TIME = 10.0  # seconds after its ACK in which a client finds its address in use (RFC 5227)
 NO_SUCH_FILE = "go-on-to-your-disk"  # no such file
@@ -106,12 +107,12 @@ _RESET = WORKING | {NodeState.INACTIVE}
 class Verdict:
     """Decision on a client's message.
 
-    binding  'boot': an address for firmware or trampoline; 'vcluster': the one reserved for its
-             system; 'none': silence
-    event    what the message tells about the node, if anything
+    binding  'boot': an address for firmware or trampoline; 'vcluster': the address that is reserved
+             for its system; 'none': no answer
+    event    the event that the message shows for the node; None: none
     new      the machine is unknown and becomes a node
-    listed   the administrator is told that the machine cannot be booted, and why
-    noted    the message contradicts what the node's agent shows: a conflict
+    listed   the machine cannot be booted, and is listed for the administrator with the reason
+    noted    the message contradicts the node's connected agent, and is noted as a conflict
     """
 
     binding: str
@@ -141,8 +142,8 @@ FIRST_DISK = OwnDisk(None, False)
 def decide(
     query: DhcpQuery, client: DhcpClient | None, last_xid: int | None, policy: Policy, now: float
 ) -> Verdict:
-    """Return whether and as what a client is answered. `last_xid` is of the last exchange on its
-    boot binding."""
+    """Return whether a client is answered, with an address of which sort. `last_xid`: the
+    transaction id of the last exchange on its boot binding."""
     cannot_boot = query.stage in _FIRMWARE and query.arch not in architecture.SUPPORTED
     unfit = architecture.refusal(query.arch) if cannot_boot else ""
     if client is None:
@@ -167,7 +168,7 @@ def decide(
         return Verdict("boot", "on its way through the loaders")
     if client.state in OWN_SYSTEM:
         return _asks_again(query, client, last_xid, policy, now)
-    # of one exchange a repeated DISCOVER is a packet that was lost, and no reset
+    # a repeated DISCOVER of one exchange follows a lost packet, not a reset
     if client.state in _RESET and query.xid != last_xid:
         if is_heard(client, policy, now):
             return Verdict("boot", f"its agent is heard in state {client.state}", noted=True)
@@ -178,29 +179,28 @@ def decide(
 
 
 def is_heard(client: DhcpClient, policy: Policy, now: float) -> bool:
-    """Return whether the agent is connected that the node's present boot, as COD knows it, has
-    started."""
+    """Return whether the agent of the node's present boot has reported and is still connected."""
     return bool(client.reported) and is_held(client.held_at, policy, now)
 
 
 def is_held(held_at: float | None, policy: Policy, now: float) -> bool:
-    """Return whether a connection that its server held at `held_at` is still there."""
+    """Return whether a connection that its server last reported at `held_at` counts as open."""
     return held_at is not None and now - held_at <= HELD * policy.heartbeat
 
 
 def elsewhere(query: DhcpQuery, client: DhcpClient, subnet: str, site: Site) -> str:
-    """Return how the place that a message comes from differs from the one where the node boots; ''
-    if it does not, or COD is not to mind.
+    """Return how the place that a message comes from differs from the node's remembered place, as
+    a phrase; '' if it does not, or if the site's policy allows moves.
 
-    A message that a client sends past the relay tells no place. Two relays of one subnet are one
-    place: routers stand in for each other.
+    A message that a client sends directly, past the relay, shows no place. Two relays of one subnet
+    are one place, because routers replace each other.
     """
     past_relay = query.giaddr == "0.0.0.0" and query.ciaddr != "0.0.0.0"
     if site.policy.moves == "follow" or client.home_at is None or past_relay:
         return ""
     if client.state == NodeState.RETIRED:
-        return ""  # foreign
-    # a subnet that was renamed in the site file is no other place
+        return ""  # COD does not answer it
+    # a subnet that was only renamed in the site file is the same place
     if subnet != client.home_subnet and client.home_subnet in {each.name for each in site.subnets}:
         return f"on subnet {subnet}, not {client.home_subnet}"
     for name, home, here in (
@@ -215,7 +215,7 @@ def elsewhere(query: DhcpQuery, client: DhcpClient, subnet: str, site: Site) -> 
 def decline_doubt(
     query: DhcpQuery, client: DhcpClient, bound: Binding, policy: Policy, now: float
 ) -> str:
-    """Return why a DHCPDECLINE of the address `bound` is not believed; '' when it is."""
+    """Return why a DHCPDECLINE of the address `bound` is ignored; '' if it is believed."""
     if client.state == NodeState.ACTIVE:
         return "the node is active"
     if is_heard(client, policy, now):
@@ -229,7 +229,7 @@ def decline_doubt(
 def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> Verdict:
     if client.state in OWN_SYSTEM:
         return Verdict("vcluster", "its vcluster's system")
-    # once: only a power cycle helps, and after one the deadline is patient enough
+    # only once: after one power cycle, the deadline of the state decides
     if may_have_missed(query, client, policy, now) and not client.cycled:
         why = (
             f"its disk's system started {now - client.since:.0f} s after it was to boot from the"
@@ -240,11 +240,12 @@ def _system(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) ->
 
 
 def may_have_missed(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
-    """Return whether this is the system on the disk of a node that is expected in the trampoline:
-    it missed that boot, unless it was power-cycled a moment ago.
+    """Return whether the message is from the system on the disk of a node that should boot the
+    trampoline: the node has missed its network boot, unless it was power-cycled a moment ago.
 
-    A clean disk starts no system: what asks then is firmware of another kind (iSCSI, remote
-    management). A node with a story may run a system that the database has forgotten.
+    A clean disk starts no system: then the message is from other firmware (iSCSI, remote
+    management). A node with a story may run a system that the database does not know
+    (`policy.stories`).
     """
     return (
         query.stage == "os"
@@ -283,7 +284,7 @@ def _asks_again(
 def is_repeat(
     query: DhcpQuery, boot_served_at: float | None, last_xid: int | None, now: float
 ) -> bool:
-    """Return whether this is a packet of the boot that was served, sent or delivered twice."""
+    """Return whether the message is a repeated or delayed packet of the boot that was served."""
     if boot_served_at is None:
         return False
     since = now - boot_served_at
@@ -291,8 +292,8 @@ def is_repeat(
 
 
 def came_back(node: Node, bound: Binding) -> bool:
-    """Return whether the machine that fetches its script from the address `bound` got that address
-    after its boot had been served: its system did not come up."""
+    """Return whether a node that fetches its script has come back because its system did not come
+    up: it got the address `bound` after its boot had been served."""
     served, acked = node.boot_served_at, bound.acked_at
     if node.state != NodeState.BOOT or bound.kind != "boot" or served is None or acked is None:
         return False
@@ -300,8 +301,8 @@ def came_back(node: Node, bound: Binding) -> bool:
 
 
 def may_be_next_option(query: DhcpQuery, client: DhcpClient, policy: Policy, now: float) -> bool:
-    """Return whether this is UEFI firmware at its next boot option, if its last one sent it to its
-    disk."""
+    """Return whether the message may be from UEFI firmware that goes on to its next boot option,
+    provided that it was sent to its disk."""
     served = client.boot_served_at if client.state in OWN_SYSTEM else None
     by_uefi = query.stage in _FIRMWARE and (
         query.arch in architecture.UEFI or query.stage == "httpclient"
@@ -322,8 +323,8 @@ def _is_next_option(
 def bootfile(
     query: DhcpQuery, client: DhcpClient | None, subnet: Subnet, site: Site, now: float
 ) -> str | None:
-    """Return the file that a client loads next: option 67 and the `file` field. The caller has
-    refused machines of architectures that are not in `policy.nodes.architecture`."""
+    """Return the file that a client loads next, for option 67 and the `file` field; None: it needs
+    none. The caller has refused machines of architectures that COD does not support."""
     base = f"http://{subnet.server}:{site.boot.http_port}"
     goes_on = _is_next_option(query, client, site.policy, now)
     if query.stage == "ipxe":
@@ -349,8 +350,10 @@ def plan(
     site: Site,
     disk: OwnDisk = FIRST_DISK,
 ) -> BootPlan:
-    """Return the decision itself. `template` is the node's if it is assigned one; `images` by name,
-    those it boots from.
+    """Return what a node in `state` boots: the decision of its boot script.
+
+    template  the template of its vcluster; None: it has none
+    images    by name, those that it boots from
     """
     if state == NodeState.RETIRED:
         return BootPlan("none", "retired")
@@ -365,8 +368,8 @@ def plan(
 
 
 def trampoline(state: str, mac: str, subnet: Subnet, site: Site) -> BootPlan:
-    """Return the kernel and ramdisks of the trampoline. The secret is a ramdisk of its own:
-    kernel command lines end in logs."""
+    """Return the boot plan of the trampoline. The node's secret is in a ramdisk of its own, because
+    kernel command lines end up in logs."""
     base = f"http://{subnet.server}:{site.boot.http_port}"
     words = [
         f"cod.confd={','.join(f'{each}:{site.boot.confd_port}' for each in subnet.servers)}",
@@ -401,9 +404,8 @@ def _own_system(
     if template.diskless is None:
         if disk.signature is None:
             return BootPlan("local", f"state {state}")
-        # The first boot after priming is for the disk that was written and no other. Later the disk
-        # is its owner's, who may have written another partition table: any disk that can be started
-        # is better than none.
+        # The first boot after priming must start the disk that COD wrote. Later the owner may have
+        # written another partition table, so any disk that can be started is tried.
         also = "" if state == NodeState.BOOT and disk.written else "-or-first"
         return BootPlan("local", f"state {state}", f"{base}/boot/disk/{disk.signature:08x}{also}")
     try:

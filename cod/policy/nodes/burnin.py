@@ -1,4 +1,4 @@
-"""Burn-ins: may a node be tested now, how does it begin, and did it pass? Pure."""
+"""Burn-ins: whether a node may be tested now, its first step, and whether it has passed. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_NAMED = 3  # failures that a reason names
 
 
 def check(node: Node) -> None:
-    """Check that the node may be burnt in now. Raises `Refused`."""
+    """Raise `Refused` unless the node may be burnt in now."""
     if node.vcluster_id is not None:
         raise Refused(
             "conflict",
@@ -39,7 +39,8 @@ def check(node: Node) -> None:
 
 
 def tests(wanted: Iterable[str]) -> tuple[str, ...]:
-    """Return the tests in their order. Raises `Refused` for an unknown test, and for none."""
+    """Return the wanted tests in the order in which they run. Raises `Refused` for an unknown test,
+    or if no test is wanted."""
     wanted = set(wanted)
     if unknown := sorted(wanted - set(BurninTest.names())):
         raise Refused(
@@ -53,9 +54,9 @@ def tests(wanted: Iterable[str]) -> tuple[str, ...]:
 
 
 def begin(node: Node, burnin: Burnin) -> Step:
-    """Return how the burn-in begins on a free node whose agent has reported. Disks that it may
-    erase are erased first, so that the tests may write to them; so are those whose tables alone
-    were."""
+    """Return the first step of a burn-in on a free node whose agent has reported. If disks may or
+    must be erased, they are erased first, so that the tests may write to them. Disks must be erased
+    if they are dirty, or if only their partition tables were."""
     erasable = (Disk.FOREIGN, Disk.CACHED) if burnin.erase else ()
     if node.disk in (Disk.DIRTY, Disk.TABLES, *erasable):
         return Step(NodeEvent.WIPE_ORDERED, "its disks are erased before its burn-in")
@@ -65,8 +66,8 @@ def begin(node: Node, burnin: Burnin) -> Step:
 
 
 def problems(results: Sequence[TestResult], wanted: Sequence[str], rules: BurninRules) -> list[str]:
-    """Return why a node has not passed, as phrases; [] if it has: tests that failed, tests without
-    a result, and measurements below the site's limits."""
+    """Return why a node has not passed, as phrases: tests that failed, tests without a result, and
+    measurements below the site's limits. The list is empty if the node has passed."""
     found = [
         f"{each.test} {each.part}: {each.about}" for each in results if each.outcome == "failed"
     ]

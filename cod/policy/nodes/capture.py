@@ -1,5 +1,5 @@
-"""Saving a node's disk as an image: may it be, which disk is it, and what template comes of it.
-Pure."""
+"""Saving a node's disk as an image: whether that is allowed, which disk is saved, and the template
+for the image. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Where:
 
 
 def check(node: Node, configuration: Configuration | None) -> None:
-    """Check that the node may be captured now. `configuration`: the one of the vcluster that holds
-    the node, or None. Raises `Refused`."""
+    """Raise `Refused` unless the node may be captured now. `configuration`: the template of the
+    vcluster that holds the node; None: no vcluster holds it."""
     if node.state == NodeState.ACTIVE:
         if configuration is not None and configuration.diskless is not None:
             raise Refused(
@@ -62,14 +62,16 @@ def check(node: Node, configuration: Configuration | None) -> None:
 
 
 def leave(cause: str, power: str | None = None) -> Step:
-    """Let an active node leave its vcluster's system, which it comes back to."""
+    """Return the step of an active node that leaves its vcluster's system to be captured, and
+    comes back to it later."""
     return Step(
         NodeEvent.CAPTURE_WANTED, cause, {"disk": Disk.SYSTEM, "attempts": 0, "reason": ""}, power
     )
 
 
 def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
-    """Return the disk of a node's system: the one that its template, if known, was written to.
+    """Return the disk of a node's system: the disk that its template `source` was written to. None:
+    the template is unknown, and the system is on the first disk.
 
     images  rows by name, of those images of the template that still exist
     """
@@ -85,7 +87,7 @@ def where(source: Configuration | None, images: Mapping[str, Image]) -> Where:
 
 
 def largest_disk(report: str | None) -> int:
-    """Return the bytes of the largest disk of a hardware report; 0 where it has none."""
+    """Return the size in bytes of the largest disk in a hardware report; 0 if it has no disk."""
     disks = ElementTree.fromstring(report).iter("disk") if report else ()
     return max((int(disk.get("size", 0)) for disk in disks), default=0)
 
@@ -101,11 +103,12 @@ def document(
     node: Node,
     source: str | None,
 ) -> str:
-    """Return the template that puts the image onto other nodes.
+    """Return the document of a template that puts the image onto other nodes.
 
     size    bytes of the image
-    source  the document that the captured disk was written by: requirements, kept disks, seed and
-            readiness stay as in it. None: unknown; other nodes must have the same kind of firmware
+    source  document of the template that the captured disk was written with. Its requirements,
+            kept disks, seed and readiness stay. None: unknown; the new template then requires the
+            same kind of firmware
     """
     root = ElementTree.fromstring(source) if source else _unknown(node)
     root.set("name", name)
@@ -122,8 +125,8 @@ def document(
         :_DESCRIPTION
     ]
     root.insert(0, about)
-    # See that the disk is large enough, unless the template says something of disks that is not
-    # that simple.
+    # Require a disk that is large enough, unless the template has more complex requirements on
+    # disks.
     requires = root.find("requires")
     if requires is None:
         requires = Element("requires")

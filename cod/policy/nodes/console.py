@@ -1,10 +1,10 @@
-"""The owner of a stretch of a console, the nodes whose consoles are followed, and the time at which
-a lost console is tried again.
+"""Recordings of consoles: the owner of each piece, the nodes that are recorded, and when a lost
+console is tried again.
 
-A console may show anything: keys at a first boot, passwords that somebody types. So what is
-recorded is cut where a node changes hands, and each stretch is called by its tenure: which vcluster
-held the node, and since when. Nobody has to keep a counter for that, and a database that was
-restored from a backup does not give an old stretch to a new holder.
+A console may show secrets, such as keys at a first boot or typed passwords. So a recording is cut
+whenever the node changes its holder, and each piece is named by its tenure: the vcluster that held
+the node, and since when. This needs no counter, and a database that was restored from a backup
+cannot give an old piece to a new holder.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ FREE = "free"
 
 FIRST_PAUSE = 5.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 300.0
-# after what trying again cannot mend: BMCs lock accounts that fail too often
+# after a failure that will last, such as a refused password: BMCs lock accounts that fail too often
 REFUSED_PAUSE = 3600.0
 
 
 def tenure(vcluster_id: int | None, assigned_at: float | None) -> str:
-    """Return the name of a stretch that was recorded while `vcluster_id` (None: no vcluster) held
-    the node since `assigned_at`: part of a file's name."""
+    """Return the name of the piece recorded while `vcluster_id` (None: no vcluster) holds the node
+    since `assigned_at`. The name is part of a file's name."""
     return FREE if vcluster_id is None else f"v{vcluster_id}-{round((assigned_at or 0.0) * 1000)}"
 
 
@@ -46,8 +46,8 @@ def unrecorded(rules: ConsoleRules, name: str, driver: str) -> str:
 
 
 def untyped(rules: ConsoleRules, name: str, driver: str, state: str, *, administrator: bool) -> str:
-    """Return why somebody who may use the node cannot type on its console; '' if they can. Holders
-    type while the node's own system runs: before that the firmware and the installer listen."""
+    """Return why a user of the node cannot type on its console; '' if they can. The node's holders
+    may type only while their own system runs, not to the firmware or the installer."""
     if why := unrecorded(rules, name, driver):
         return why
     if not PowerDriverKind(driver).can.type:
@@ -64,7 +64,7 @@ def untyped(rules: ConsoleRules, name: str, driver: str, state: str, *, administ
 
 
 def pause(failures: int, lasting: bool) -> float:
-    """Return seconds to wait after the failure number `failures` in a row; `lasting`: trying again
+    """Return the seconds to wait after `failures` failures in a row; `lasting`: trying again soon
     is useless."""
     return (
         REFUSED_PAUSE if lasting else min(FIRST_PAUSE * 2 ** min(failures - 1, 10), LONGEST_PAUSE)

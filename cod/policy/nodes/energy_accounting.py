@@ -1,22 +1,21 @@
-"""Energy accounts: what nodes used, whom it is put down to, and what it would have been had none
-slept. Pure.
+"""Energy accounts: the energy that nodes used, by group and vcluster, and the energy that they
+would have used without sleep. Pure.
 
-Nodes are counted once a minute by state, type and holder, and what is counted is taken to have held
-since the last count: energy = seconds x nodes x watts. The *always-on* account is of the same nodes
-in the same time, with those that slept counted as idle; the difference is what the reserve's sleep
-has saved.
+Nodes are counted once a minute by state, type and holder. Each count stands for the time since the
+last one: energy = seconds x nodes x watts. The *always-on* account is for the same nodes and time,
+but counts sleeping nodes as idle. The difference is the energy that sleep has saved.
 
     joules    = seconds * sum(nodes * watts of the state's class)
-    always_on = seconds * sum(nodes * watts of the state's class, but those of idle, or off if that
-    were more, for off)
+    always_on = the same, with the larger of the watts of off and idle for nodes that are off
     1 kWh     = 3.6 MJ
     grams     = kWh * grams of CO2 for each kWh
 
-A vcluster's node whose BMC measures uses what was measured. Others of its type and class use the
-mean of what the type's BMCs measured, else the watts that the type or the site declares.
+If the BMC of a vcluster's node measures power, the measured watts count. For other nodes, the mean
+that BMCs of their type measured in the class counts, else the watts configured for the type or the
+site.
 
-Nothing is said here of what a node's work was good for, of cooling, of switches, or of losses in
-power supplies (a BMC measures at the wall or behind the supply, as it can).
+Cooling, switches and losses in power supplies are not included (a BMC measures before or behind the
+supply, depending on its hardware).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ DAY = 86400.0
 KWH = 3.6e6  # joules
 Key = TypeVar("Key", int, tuple[int, int])
 LONGEST = 31 * DAY
-"""Seconds between two counts from which on it is rather the clock that was wrong; then nothing is
-counted."""
+"""Longest credible time between two counts, in seconds. If more has passed, the clock was wrong,
+and nothing is counted."""
 
 
 class Nodes(NamedTuple):
@@ -49,8 +48,8 @@ class Nodes(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A number of nodes of a type and vcluster (0: none) that have been in one state for a while,
-    whose BMCs measure `watts` together."""
+    """A number of nodes of a type and vcluster (0: none) in one state. Their BMCs measure `watts`
+    in all."""
 
     type_id: int
     state: str
@@ -73,8 +72,8 @@ def draws(
     measured: Iterable[Measured],
     energy: Energy,
 ) -> Iterator[Draw]:
-    """Yield what each of those nodes draw. States of nodes that are not (or no longer) the site's
-    are left out."""
+    """Yield the power of each count of nodes. Nodes in states that have no class of power (retired
+    or not seen yet) are left out."""
     measured = list(measured)
     means = _means(measured)
     own_meters = {
@@ -98,7 +97,7 @@ def draws(
 
 
 def _means(measured: Iterable[Measured]) -> dict[tuple[int, str], float]:
-    """Return the mean of one node's watts, by type and class."""
+    """Return the mean watts of one node, by type and class."""
     sums: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for each in measured:
         kind = CLASSES[NodeState(each.state)]
@@ -125,7 +124,7 @@ def uses(drawn: Iterable[Draw], since: float, until: float, carbon: float = 0.0)
 def vcluster_uses(
     drawn: Iterable[Draw], since: float, until: float, carbon: float = 0.0
 ) -> list[VclusterEnergy]:
-    """Return what vclusters' nodes used between two moments, by day and vcluster."""
+    """Return the energy that nodes of vclusters used between two moments, by day and vcluster."""
     keyed = ((each.nodes.vcluster_id, each) for each in drawn if each.nodes.vcluster_id)
     return [
         VclusterEnergy(day, vcluster_id, *figures)
@@ -151,8 +150,8 @@ def _sums(
 
 
 def days(since: float, until: float) -> Iterator[tuple[int, float]]:
-    """Yield the days (since the epoch, UTC) between two moments, each with its seconds between
-    them."""
+    """Yield (day since the epoch, seconds of that day) for the time between two moments. Days are
+    in UTC."""
     day = int(since // DAY)
     while since < until:
         end = min(until, (day + 1) * DAY)
@@ -161,8 +160,7 @@ def days(since: float, until: float) -> Iterator[tuple[int, float]]:
 
 
 def months(since: float, until: float) -> Iterator[tuple[int, float]]:
-    """Yield the first day of each month between two moments, with the month's seconds between
-    them."""
+    """Yield (first day of a month, seconds of that month) for the time between two moments."""
     while since < until:
         end = min(until, month_end(since))
         yield month(since), end - since
@@ -181,15 +179,14 @@ def month_end(now: float) -> float:
 
 
 def cost(rules: Energy, seconds: float, joules: float) -> float | None:
-    """Return what node-seconds and energy cost by the site's prices; None: the site has set
-    none."""
+    """Return the cost of node-seconds and energy by the site's prices; None if it has set none."""
     if not rules.price_node_hour and not rules.price_kwh:
         return None
     return seconds / 3600 * rules.price_node_hour + joules / KWH * rules.price_kwh
 
 
 def is_clock_reset(before: float, now: float) -> bool:
-    """Return whether counting starts again, because the clock must have been wrong. After a clock
-    was set back by less than a day, counting waits until it is past the time that is counted
-    already."""
+    """Return whether counting has to start anew: the clock was set back by more than a day, or more
+    than `LONGEST` has passed. If the clock was set back by less than a day, counting waits until
+    the time that is counted already is over."""
     return not -DAY <= now - before <= LONGEST

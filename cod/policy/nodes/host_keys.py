@@ -1,4 +1,4 @@
-"""SSH host keys of nodes: how the seed brings them, and how SSH clients and DNS say them. Pure."""
+"""SSH host keys of nodes: in the seed, in known_hosts files, and in DNS records. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cod.model import HostKey
 from cod.policy.nodes.seed import SeedPart
 
 FILE = "ssh_host_ed25519_key"
-"""Of the seed, for images that read it themselves."""
+"""The seed's file with the private key, for images that read the seed themselves."""
 
 # numbers of RFC 4255, 6594, 7479
 _SSHFP = {"ssh-rsa": 1, "ecdsa-sha2-nistp256": 3, "ssh-ed25519": 4}
@@ -16,8 +16,8 @@ _SHA256 = 2
 
 
 def seed_part(key: HostKey, private: str) -> SeedPart:
-    """Return the seed's part with an Ed25519 key, for the node alone. cloud-init then makes no host
-    keys of its own."""
+    """Return the seed's part with an Ed25519 host key, which is secret. With it, cloud-init
+    generates no host keys."""
     config = {
         "ssh_keys": {"ed25519_private": private, "ed25519_public": f"{key.algorithm} {key.key}"}
     }
@@ -25,8 +25,8 @@ def seed_part(key: HostKey, private: str) -> SeedPart:
 
 
 def sshfp(key: HostKey) -> tuple[int, int, str] | None:
-    """Return the data of the key's SSHFP record: algorithm, type of the fingerprint, and that in
-    hex; None for an algorithm without a number."""
+    """Return the data of the key's SSHFP record: (algorithm, fingerprint type, fingerprint in hex).
+    None: the algorithm has no number."""
     number = _SSHFP.get(key.algorithm)
     return None if number is None else (number, _SHA256, key.digest.hex())
 

@@ -1,10 +1,10 @@
-"""A VCM that runs on a node of its vcluster: which node that is, and what the node finds in its
-seed. Pure.
+"""A VCM that runs on a node of its vcluster: the node's choice, and its seed. Pure.
 
-The seed gets three files: a configuration, the certificate of the site's authority and an
-invitation, which `cod vcm` trades for a certificate of its own. Images that read their seed
-themselves find them there; for those with cloud-init there is a script beside them, as vendor data,
-which comes before what the template's own user data starts and is not merged with it.
+The seed has three files for the VCM: a configuration, the certificate of the site's authority, and
+an invitation, which `cod vcm` trades for a certificate of its own. Images that read their seed
+themselves find these files there. For images with cloud-init, the vendor data has a script that
+writes the files. It runs before the scripts of the template's user data, and is not merged with
+them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from cod.model import Refused
 from cod.policy.nodes.seed import SeedPart
 from cod.policy.nodes.template import Configuration
 
-FOLDER = "/etc/cod/vcm"  # below it each vcluster's, as docs/systemd/cod-vcm@.service has it
+FOLDER = "/etc/cod/vcm"  # has a folder for each vcluster, as docs/systemd/cod-vcm@.service expects
 CONFIGURATION, AUTHORITY, INVITATION = "vcm.toml", "ca.crt", "invitation"
-LASTS = 86400.0  # seconds that an invitation may be used; a repeated order does not make it longer
+LASTS = 86400.0  # seconds that an invitation is valid; a repeated order does not extend it
 _SCRIPT = """\
 #!/bin/sh
 # From Cluster-on-Demand: this node runs the manager of vcluster {vcluster}.
@@ -31,7 +31,11 @@ mkdir -p {folder} && cd {folder} || exit 1
 def configuration(
     vcluster: str, servers: Sequence[str], *, tls: bool = True, invited: bool = False
 ) -> str:
-    """Return a VCM's configuration file (docs/vcm). `servers`: ADDRESS:PORT each."""
+    """Return a VCM's configuration file (docs/vcm).
+
+    servers  COD's servers, ADDRESS:PORT each
+    invited  the VCM enrols with an invitation
+    """
     lines = [
         "# A virtual cluster manager of COD. The other keys are in docs/vcm.",
         f"vcluster = {json.dumps(vcluster)}",
@@ -43,7 +47,8 @@ def configuration(
 
 
 def head(hostnames: Collection[str], wanted: str | None) -> str:
-    """Return the vcluster's node that its VCM runs on: the `wanted` one, or the first by name."""
+    """Return the host name of the vcluster's node that its VCM runs on: `wanted` if it is set, else
+    the first name, numbers in names being compared as numbers."""
 
     def order(name: str) -> tuple[str, int]:
         found = re.fullmatch(r"(.*?)([0-9]*)", name)
@@ -54,8 +59,8 @@ def head(hostnames: Collection[str], wanted: str | None) -> str:
 
 
 def check(configuration: Configuration) -> None:
-    """Raise `Refused` where a template's nodes cannot find the invitation of their VCM: COD writes
-    them no seed."""
+    """Raise `Refused` if a VCM's invitation cannot be given to nodes of the template, or would stay
+    on their disks for the next vcluster."""
     if not configuration.seed:
         raise Refused(
             "conflict",
@@ -80,7 +85,8 @@ def check(configuration: Configuration) -> None:
 
 
 def words(vcluster_id: int, enrolled_at: float, order_id: str) -> str:
-    """Return the text that an invitation is bound to. A new enrolment and a new priming change it."""
+    """Return the text that an invitation is bound to. A new enrolment or a new priming changes it,
+    which makes older invitations invalid."""
     return f"{vcluster_id} {enrolled_at!r} {order_id}"
 
 

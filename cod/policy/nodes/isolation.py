@@ -1,5 +1,5 @@
-"""The networks of isolated vclusters: which VLAN and subnet a vcluster gets, which address of a
-subnet is whose, and how large a subnet has to be. Pure."""
+"""The networks of isolated vclusters: choice of VLAN and subnet, use of the subnet's addresses, and
+size of the subnet. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from ipaddress import IPv4Network
 from cod.model import AddressBlock, Isolation, Refused, Subnet, VclusterNetwork, dotted, ipv4
 
 SMALLEST = 29  # prefix length: four to six nodes, with one server
-# seconds in which a switch port usually changes; firmware asks DHCP again for longer than that
+# seconds within which a switch usually changes a port; firmware repeats its DHCP request for longer
 MOMENT = 10.0
 _NAME = re.compile(r"vlan-([0-9]{1,4})")
 
 
 def vlan_of(name: str | None) -> int | None:
-    """Return the VLAN of the network that is called so; None: it is no isolated vcluster's."""
+    """Return the VLAN of the isolated vcluster's network called `name`; None: `name` is another
+    network."""
     match = _NAME.fullmatch(name or "")
     return int(match[1]) if match else None
 
 
 def place(taken: Sequence[VclusterNetwork], prefix: int, rules: Isolation) -> tuple[int, int]:
-    """Return the lowest free VLAN of the site, and the first address of the lowest free subnet of
-    that prefix length. Raise `Refused` where all are taken.
+    """Return the lowest free VLAN of the site, and the first address of the lowest free subnet with
+    that prefix length. Raise `Refused` if all are taken.
 
-    taken  networks, by their first address
+    taken  the existing networks, in the order of their first addresses
     """
     first, last = rules.vlans
     used = {each.vlan for each in taken}
@@ -56,8 +57,8 @@ def place(taken: Sequence[VclusterNetwork], prefix: int, rules: Isolation) -> tu
 def network(
     vlan: int, vcluster_id: int, first: int, prefix: int, rules: Isolation
 ) -> VclusterNetwork:
-    """Return the network of a vcluster that begins with address `first`: with an address of each
-    server, unless these are reached through the router."""
+    """Return the network of a vcluster that begins with the address `first`. Each of COD's servers
+    has an address in it, unless nodes reach the servers through the router."""
     hosts = range(first + 1, first + (1 << 32 - prefix) - 1)
     router = {"first": hosts[0], "last": hosts[-1]}.get(rules.router)
     if rules.server:
@@ -68,15 +69,16 @@ def network(
 
 
 def serves(network: VclusterNetwork, rules: Isolation) -> bool:
-    """Return whether this host has an address in the network: one that was added to the site later
-    has none."""
+    """Return whether this host serves the network: hosts that were added to the site after the
+    network was made have no address in it."""
     return bool(rules.server) or rules.place < network.servers
 
 
 def subnet(network: VclusterNetwork, rules: Isolation, named: bool = True) -> Subnet:
-    """Return a vcluster's network as a subnet, this host's own address first where it has one.
+    """Return a vcluster's network as a subnet. Its server is this host, if the host has an address
+    in the network.
 
-    named  COD's servers answer DNS questions there
+    named  whether COD's servers answer DNS questions there
     """
     block = nodes(network)
     pool = dotted(block.first), dotted(block.last)
@@ -97,14 +99,15 @@ def subnet(network: VclusterNetwork, rules: Isolation, named: bool = True) -> Su
 
 
 def _servers(network: VclusterNetwork, rules: Isolation) -> tuple[str, ...]:
-    """Return the servers' addresses in a network, this host's own first, where it has one."""
+    """Return the servers' addresses in a network; this host's own address is first, if there is
+    one."""
     places = sorted(range(network.servers), key=lambda place: (place != rules.place, place))
     return tuple(dotted(network.server_address + place) for place in places)
 
 
 def nodes(network: VclusterNetwork) -> AddressBlock:
-    """Return the addresses of a network that its nodes get: all but its own, the router's and the
-    servers'."""
+    """Return the addresses that nodes of a network get: all except the network and broadcast
+    addresses, the router's and the servers'."""
     first, last = network.first_address + 1, network.last_address - 1
     servers = range(network.server_address, network.server_address + network.servers)
     others = (network.router_address, *servers)
@@ -116,15 +119,15 @@ def nodes(network: VclusterNetwork) -> AddressBlock:
 
 
 def room(prefix: int, rules: Isolation) -> int:
-    """Return how many nodes a subnet of that prefix length has addresses for."""
+    """Return the number of nodes that a subnet with that prefix length has addresses for."""
     first = int(IPv4Network(rules.networks).network_address)
     return nodes(network(0, 0, first, prefix, rules)).room
 
 
 def size(asked: int | None, count: int, rules: Isolation) -> int:
-    """Return the prefix length of the subnet of a vcluster of `count` nodes: the `asked` one, or
-    the site's default, or a larger subnet if `count` needs it. Raise `Refused` for an impossible
-    one."""
+    """Return the prefix length of the subnet of a vcluster with `count` nodes: `asked`, or, without
+    it, the site's default or the larger subnet that `count` needs. Raise `Refused` if `asked` is
+    not allowed or too small, or `count` is too large for any subnet."""
     sizes = range(SMALLEST, rules.largest_size - 1, -1)
     fitting = next((prefix for prefix in sizes if room(prefix, rules) >= count), None)
     if asked is not None and asked not in sizes:

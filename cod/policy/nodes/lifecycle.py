@@ -1,10 +1,10 @@
 """A node's next step. Pure: rows and rules in, an event with its cause out.
 `core.nodes.transitions.apply` carries it out.
 
-`settle` is asked whenever a node is in state *trampoline* and its agent reports: after a report, a
-wipe, an approval, a rest. `on_trouble` is asked when something went wrong on the way. After trouble
-a node rests before it is settled again (`rested`): a server that is being restarted must not use up
-a retry budget within a second, and with it, node by node, the reserve.
+`settle` is called whenever a node is in state *trampoline* and its agent reports: after a report, a
+wipe, an approval, a rest. `on_trouble` is called when a step has failed. After trouble a node rests
+before it is settled again (`rested`): otherwise a server that is being restarted could use up the
+retries of all free nodes, one after the other, within seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cod.states import (
 FIRST_REST = 5.0  # seconds after the first failure; four times as long after each further one
 LONGEST_REST = 120.0
 KEPT_FOR_NOBODY = "its disks are kept for nobody any more"
-WAY_REST = 20.0  # seconds between two tries while the way is down
+WAY_REST = 20.0  # seconds between two tries while a server, switch or BMC does not answer
 IDLE = Step(NodeEvent.IDLED, "clean and free", {"reason": "", "released": 0})
 
 
@@ -39,18 +39,18 @@ def settle(
     *,
     tables: bool = True,
 ) -> Step:
-    """Return the next step of a node in state *trampoline* that has reported. `wanted`: the system
-    that its holder wants on it.
+    """Return the next step of a node in state *trampoline* that has reported.
 
-    capture  its disk will be saved as an image. This comes first, because nothing has written to
+    wanted   the system that its holder is to have on it; None: it has no holder
+    capture  its disk is to be saved as an image. This comes first, because nothing has written to
              the disk since the capture was requested
-    burnin   the burn-in that it owes. It comes before any grant
+    burnin   the burn-in that the node has to pass before any grant; None: none
     tables   the site allows nodes to be kept for a group with only their partition tables erased
     """
     if capture:
         return Step(NodeEvent.CAPTURE_ORDERED, "its disk is to be saved as an image")
     if node.vcluster_id is not None and wanted is not None:
-        # whatever has changed in the machine: its holder's data is on that disk
+        # even if the hardware has changed: the disk has its holder's data
         if node.disk == Disk.SYSTEM:
             return Step(
                 NodeEvent.BOOT_ORDERED, "back into its vcluster's system, which is as it was left"
@@ -70,11 +70,11 @@ def settle(
 
 
 def assign(node: Node, wanted: Assignment) -> Step:
-    """Return what a node does for its holder: one in the trampoline, or taken from the warm
+    """Return the next step towards its holder's system for a node in the trampoline or the warm
     reserve."""
     fits = cached_fits(node, wanted)
     if template.parse(wanted.document).diskless is not None:
-        # no prime is coming that would wipe them
+        # no priming will overwrite the disks
         own = fits or wiping.is_kept_for(node, wanted.group_id)
         if node.disk in (Disk.DIRTY, Disk.CACHED, Disk.TABLES) and not own:
             return Step(NodeEvent.WIPE_ORDERED, "its disks hold what this holder must not read")
@@ -87,8 +87,8 @@ def assign(node: Node, wanted: Assignment) -> Step:
 def lacks(wanted: Assignment) -> str:
     """Return what the node's hardware, by its last report, lacks for its grant; '' if nothing.
 
-    A node is granted as one of its type. If its type has changed since (a memory module died), it
-    may no longer match."""
+    A grant is for nodes of a type. If the node's type has changed since (a memory module died), the
+    node may no longer match."""
     if not wanted.hardware:
         return ""
     lacking = [
@@ -99,8 +99,8 @@ def lacks(wanted: Assignment) -> str:
 
 
 def cached_fits(node: Node, wanted: Assignment) -> bool:
-    """Return whether the node's disk holds, whole, the very revision that is wanted, kept for the
-    very group that wants it."""
+    """Return whether the node's disk holds the wanted revision of the template unmodified, and is
+    kept for the group that wants it."""
     return (
         node.disk == Disk.CACHED
         and node.cached_template_id == wanted.template_id
@@ -124,14 +124,16 @@ def on_trouble(
     fault: Fault = Fault.MACHINE,
     former: blame.FormerFailures = blame.FormerFailures(),  # noqa: B008
 ) -> Step:
-    """Return the step after `event` (failed, timed_out, lost, asked, boot_failed) in a state of
-    motion: retry, quarantine, or where another node would fail like it, back to the reserve.
+    """Return the step after `event` (failed, timed_out, lost, asked, boot_failed) in a state in
+    which a node is at work: a retry, quarantine, or, if another node would fail as well, back to
+    the reserve.
 
-    fault  whose fault it is (`policy.nodes.blame`); former: former failures, where that is unknown
+    fault   the cause of the trouble (`policy.nodes.blame`)
+    former  former failures, which decide if the cause is unknown
 
-    A timeout also wants a power cycle. A cached disk that does not boot is not trusted again. A
-    capture that has used up its retries has failed, but nothing is known against the node: it goes
-    on, with a whole budget. While the way is down, nothing is counted.
+    After a timeout the node is also power-cycled. A cached disk that does not boot counts as dirty.
+    A capture that has used up its retries has failed, but the node itself is not to blame: it goes
+    on with all its retries. Failures of the way (`Fault.WAY`) use up no retries.
     """
     attempts = node.attempts + (fault is not Fault.WAY)
     columns: dict[str, object] = {"reason": reason, "attempts": attempts}
@@ -159,16 +161,16 @@ def on_trouble(
 def given_back(
     event: NodeEvent, cause: str, power: str | None, fault: Fault, stops: str = ""
 ) -> Step:
-    """Return the step of a node that nothing is known against: back to the reserve, with a whole
-    budget. `stops`: why no other node takes its place."""
+    """Return the step that brings a blameless node back to the reserve, with all its retries.
+    `stops`: why its request gets no other node in its place; '': it gets one."""
     return Step(
         event, cause, {"reason": cause, "attempts": 0}, power, frees=True, fault=fault, stops=stops
     )
 
 
 def restored(node: Node, cause: str) -> Step:
-    """Return the step that returns a node to service. Nobody knows what was done to it meanwhile:
-    its disks count as dirty, unless COD never wrote them."""
+    """Return the step that returns a node to service. What was done to its disks meanwhile is
+    unknown: they count as dirty, unless COD never wrote them."""
     disk = Disk.FOREIGN if node.disk == Disk.FOREIGN else Disk.DIRTY
     kept = {"disk": disk, "cached_template_id": None, "cached_group_id": None}
     return Step(NodeEvent.RESTORED, cause, {"reason": "", "attempts": 0, **kept}, "cycle")
@@ -180,7 +182,7 @@ def rest(attempts: int) -> float:
 
 
 def rested(node: Node, policy: Policy, now: float) -> bool:
-    """Return whether the node may be settled now. The site's patience stretches rests as it does
-    deadlines."""
+    """Return whether the node has rested long enough to be settled. The site's `patience`
+    multiplies rests and deadlines alike."""
     least = WAY_REST if node.waits_for else 0.0
     return now >= node.since + max(rest(node.attempts), least) * policy.patience

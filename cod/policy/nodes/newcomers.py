@@ -1,14 +1,13 @@
-"""Admission of machines never seen before, when more ask than a site can have: a flood of invented
-MACs.
+"""Admission of machines never seen before (newcomers), limited against floods of invented MACs.
 
-A machine that is in the database is no newcomer and never comes here. For a newcomer there are
-three limits, each a rate with a burst (`policy.rate_limit`): of its subnet, of its relay or wire,
-and of its switch port where option 82 names one. So a flood behind one port leaves the other ports
-alone, and one behind a relay the other relays.
+A machine that is in the database is no newcomer. A newcomer is subject to three limits, each a rate
+with a burst (`policy.rate_limit`): for its subnet, for its relay or wire, and for its switch port,
+if option 82 names the port. So a flood behind one port does not affect machines behind other ports,
+and a flood behind one relay does not affect other relays.
 
-Behind one port nothing tells an invented MAC from a true one, except that a machine which gets no
-answer asks again with the MAC that it has, 4 s later (PXE 2.1, section 2.2.3; iPXE sooner). A fifth
-of each burst is therefore kept for MACs that have been refused before.
+Behind one port, an invented MAC differs from a true one in a single respect: a machine that gets no
+answer asks again with the same MAC, 4 s later (PXE 2.1, section 2.2.3; iPXE sooner). A fifth of
+each burst is therefore kept for MACs that have been refused before.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from collections import OrderedDict
 from cod.model import DhcpQuery, Policy
 from cod.policy.rate_limit import done_once
 
-SUBNET, PORT = 4.0, 1 / 8  # limits of a subnet and of a switch port, in those of a relay
-KEPT = 0.2  # of each burst, for machines that ask again
+SUBNET, PORT = 4.0, 1 / 8  # limits of a subnet and of a switch port, as multiples of a relay's
+KEPT = 0.2  # part of each burst, for machines that ask again
 AGAIN = (0.5, 120.0)  # seconds between two messages of a machine that asks again
-REMEMBERED = 20_000  # refused MACs
-# seconds after which a machine that was admitted is a node, unless its registration failed
+REMEMBERED = 20_000  # refused MACs that are remembered
+# seconds within which a machine that was admitted becomes a node, unless its registration fails
 COMMITTED = 5.0
-MARKS = 4096  # limits that are kept in memory before those that are full again are dropped
+MARKS = 4096  # limits kept in memory; beyond that, limits that are full again are dropped
 
 _Key = tuple[str, ...]
 
 
 class Newcomers:
-    """A DHCP server's memory of the newcomers that it has registered and refused.
+    """A DHCP server's memory of the newcomers that it has admitted and refused.
 
-    refused   newcomers' messages refused so far
+    refused   number of messages of newcomers refused so far
     """
 
     def __init__(self) -> None:
@@ -42,8 +41,8 @@ class Newcomers:
         self._admitted: dict[str, float] = {}
 
     def admits(self, query: DhcpQuery, subnet: str, policy: Policy, now: float) -> bool:
-        """Return whether the newcomer that sent `query` may be registered now, and count it: once,
-        though a transaction that failed is run again."""
+        """Return whether the newcomer that sent `query` may be registered now, and count it. It is
+        counted only once, even if its transaction fails and is run again."""
         if now - self._admitted.get(query.mac, -COMMITTED) < COMMITTED:
             return True
         asked = self._waiting.get(query.mac)
@@ -79,7 +78,7 @@ class Newcomers:
 
 
 def _limits(query: DhcpQuery, subnet: str) -> list[tuple[_Key, float]]:
-    """Return the limits that a newcomer falls under, each with its share of a relay's, the
+    """Return (limit, multiple of a relay's limit) for each limit that a newcomer is subject to, the
     narrowest first."""
     wide: list[tuple[_Key, float]] = [((subnet, query.giaddr), 1.0), ((subnet,), SUBNET)]
     if query.circuit is None and query.remote is None:

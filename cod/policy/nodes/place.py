@@ -1,9 +1,9 @@
-"""The place where a node boots: its subnet, its switch port by option 82, and its port by the
-switch's table of MAC addresses or by LLDP.
+"""The place where a node boots: its subnet, its switch port by option 82, and its switch port by
+the switch's table of MAC addresses or by LLDP.
 
-The place is remembered when the node is approved, or at its first proven boot after that. DHCP
-gives no answer elsewhere (`policy.nodes.boot.elsewhere`); the port is known when the agent
-reports.
+The place is remembered when the node is approved, or at its first proven boot after that. A node
+that boots at another place gets no answer by DHCP (`policy.nodes.boot.elsewhere`). Its port by the
+table or LLDP is compared when its agent reports.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORGOTTEN: dict[str, Any] = dict.fromkeys(
 
 
 def subnet_at(subnets: Iterable[Subnet], address: str) -> Subnet | None:
-    """Return the subnet that an address is on."""
+    """Return the subnet that an address is in; None: it is in none."""
     here = IPv4Address(address)
     return next((subnet for subnet in subnets if here in _network(subnet.network)), None)
 
@@ -33,8 +33,8 @@ _network = lru_cache(IPv4Network)
 
 
 def port_of(report_xml: str, mac: str, switches: tuple[Switch, ...]) -> str | None:
-    """Return the port of the site's switches that the NIC is on, 'SWITCH PORT', as a hardware
-    report says; None: it does not say."""
+    """Return the switch port that the NIC with that MAC is connected to by a hardware report, as
+    'SWITCH PORT' of the site's switches; None: the report does not tell."""
     if not switches:
         return None
     for seen in switch_ports.neighbours(report_xml):
@@ -49,17 +49,17 @@ def by_switch(
     known: Sequence[str | None],
     switches: tuple[Switch, ...],
 ) -> str | None:
-    """Return the NIC's port by the switches' tables of MAC addresses; None: they do not tell it.
+    """Return the NIC's port by the switches' tables of MAC addresses; None: they do not tell.
 
-    heard  the ports that they name, at most one of a switch, each with all its names
-    home   the node's remembered port: a name that cannot be the driver's is not compared
-    known  names of the port from elsewhere, such as LLDP
+    heard  the ports whose tables have the MAC, at most one for each switch, each with all its names
+    home   the node's remembered port; if it is not a port for nodes, no port is returned
+    known  names of the port from other sources, such as LLDP
     """
     if home is not None and not _is_for_nodes(home, switches):
         return None
     ports = [port for port in heard if any(_is_for_nodes(name, switches) for name in port)]
     for name in (home, *known):
-        if any(name in port for port in ports):  # what others say is old
+        if any(name in port for port in ports):  # entries of the other switches are outdated
             return name
     if len(ports) != 1:
         return None
@@ -72,8 +72,8 @@ def _is_for_nodes(port: str, switches: tuple[Switch, ...]) -> bool:
 
 
 def moved(node: Node, port: str | None, policy: Policy, source: str) -> str:
-    """Return why the node, reporting from `port`, is at another place than before, a sentence; ''
-    if it is not, or if this is unknown."""
+    """Return a sentence that the node, which reports from `port`, was moved from its remembered
+    port; '' if it was not moved, that is unknown, or the site allows moves."""
     if policy.moves == "follow" or None in (port, node.home_port) or port == node.home_port:
         return ""
     return (
@@ -83,8 +83,8 @@ def moved(node: Node, port: str | None, policy: Policy, source: str) -> str:
 
 
 def remembered(node: Node, port: str | None, policy: Policy, now: float) -> dict[str, Any]:
-    """Return the columns of an approved node that change because it has booted, proven, from its
-    present place: the unknown ones, or all of them if the site follows moves."""
+    """Return the columns of an approved node to update after a proven boot from its present place:
+    columns that were unknown, or, if the site follows moves, all that differ."""
     if node.state in UNAPPROVED or node.boot_unordered:
         return {}
     here = {

@@ -1,10 +1,10 @@
-"""Execution of a node's power action: by which driver, with which command, and when a failed one is
-tried again.
+"""Execution of a node's power action: by which driver, with which command, and when a failed
+command is tried again.
 
-Escalation. A wish has a `stage`: how many commands its machine has accepted without doing them. A
-machine is asked to shut down before it is switched off, where there is time for that; one that does
-not come on is taken through off and on. A command that was not accepted (the BMC is away) does not
-count: the same one is tried again.
+Escalation. An action has a `stage`: the number of commands that its machine has accepted without
+carrying them out. A machine is asked to shut down before it is switched off, if there is time for
+that. A machine that does not switch on is switched off and on. A command that was not accepted (the
+BMC does not answer) does not count, and is tried again.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from fnmatch import fnmatchcase
 from cod.model import Account, Node, PowerRule
 from cod.states import UNAPPROVED
 
-# seconds after which a wish that fails is given up: a BMC's firmware update takes ten minutes
+# seconds after which a failing action is given up: a BMC's firmware update takes ten minutes
 BUDGET = 1800.0
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 60.0
-SILENT_PAUSE = 300.0  # for what has not answered for as long as BUDGET
+SILENT_PAUSE = 300.0  # after no answer for BUDGET seconds
 ASK_SYSTEM = 5  # times that a system is asked to shut down: a minute and a half
 ASK_AGENT = 1  # the trampoline's agent, which is told in parallel, needs seconds
 ASK_ON = 2
-TROUBLE = "power: "  # how a node's reason begins that tells of its power
+TROUBLE = "power: "  # the beginning of a node's reason that is about its power
 FOUND_OFF = "its power driver says that it is off, and COD did not switch it off"
-"""The reason of a node in use that is off."""
+"""The reason of a node that is in use although it is off."""
 _ADDRESS = re.compile(
     r"\b\d{1,3}(\.\d{1,3}){3}\b|(?<![\w:])[\da-f:]*:[\da-f]*:[\da-f:]*(?![\w:])", re.IGNORECASE
 )
 
 
 def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str, str | None]:
-    """Return (driver, address, account) of the first rule whose pattern fits `name` or `mac`;
-    ('none', '', None) without one.
+    """Return (driver, address, account) of the first rule whose pattern matches `name` or `mac`;
+    ('none', '', None) if none does.
 
     The rule's address may name {name} and {mac}.
     """
@@ -45,19 +45,19 @@ def rule_for(rules: Iterable[PowerRule], name: str, mac: str) -> tuple[str, str,
 
 
 def hands_nonce(accounts: Iterable[Account], name: str | None) -> bool:
-    """Return whether the account of that name has its BMCs hand boots a nonce."""
+    """Return whether BMCs with the account of that name give each boot a nonce."""
     return any(each.name == name and each.boot_nonce for each in accounts)
 
 
 def needs_nonce(node: Node, accounts: Iterable[Account]) -> bool:
-    """Return whether the node gets a boot's secret only with a nonce. A machine that waits for
-    approval was booted without an order, and gets no secrets."""
+    """Return whether the node must show a nonce to get its boot secret. A machine that waits for
+    approval has no nonce, because COD did not order its boot."""
     return node.state not in UNAPPROVED and hands_nonce(accounts, node.power_account)
 
 
 def without_address(error: str, address: str) -> str:
-    """Return an error of a driver, fit for the node's holders: without where its switch is.
-    Administrators find all of it with the node's wishes."""
+    """Return a driver's error for the node's holders: without the address of the BMC or power
+    switch. Administrators see the whole error with the node's power actions."""
     rest = address.partition("://")[2] or address
     host = re.match(r"\[[^]]*\]|[^/:?#]*", rest.rpartition("@")[2])
     for each in filter(None, (address, address.partition("#")[0], host and host[0].strip("[]"))):
@@ -66,15 +66,18 @@ def without_address(error: str, address: str) -> str:
 
 
 def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
-    """Return what to ask of a machine that is `power` ('on', 'off', 'unknown'): 'on', 'off',
-    'soft', 'cycle' or None.
+    """Return the next command for a machine: 'on', 'off', 'soft' (shut down), 'cycle', or None if
+    nothing is left to do.
 
-    agent  an agent runs on it that has been told to power down
+    desired  the action: 'on', 'off', 'soft' or 'cycle'
+    stage    commands that the machine has accepted without carrying them out
+    power    'on', 'off' or 'unknown'
+    agent    the trampoline's agent runs on it, and has been told to power down
     """
     if desired in ("off", "soft"):
         asks = ASK_AGENT if agent else ASK_SYSTEM if desired == "soft" else 0
         return None if power == "off" else "soft" if stage < asks else "off"
-    # a cycle that took long to show is not asked for again
+    # a cycle that was accepted is not repeated
     if power == "on" and (desired == "on" or stage > 0):
         return None
     if desired == "cycle" and power != "off":
@@ -83,14 +86,15 @@ def command(desired: str, stage: int, power: str, agent: bool) -> str | None:
 
 
 def retry_after(attempts: int, elapsed: float) -> float | None:
-    """Return seconds to wait after the failed attempt number `attempts`, `elapsed` seconds after
-    the wish; None: give up."""
+    """Return the seconds to wait after the failed attempt number `attempts`, `elapsed` seconds
+    after the action was ordered; None: give up."""
     pause = _pause(attempts)
     return pause if elapsed + pause <= BUDGET else None
 
 
 def retry_silent(attempts: int, elapsed: float) -> float:
-    """Return seconds to wait, as `retry_after`, where nothing answers and nothing is given up."""
+    """Return the seconds to wait, as `retry_after`, for an action that is never given up: the BMC
+    does not answer at all."""
     return _pause(attempts) if elapsed <= BUDGET else SILENT_PAUSE
 
 

@@ -1,7 +1,8 @@
-"""A configuration template's meaning for one node: its part of the order, boot files. Pure.
+"""A configuration template applied to one node: its part of the priming order, or its boot files.
+Pure.
 
-Asked when a node is to be primed or booted: chooses among the template's images by the node's
-hardware and turns names into places to fetch from.
+When a node is to be primed or booted, its hardware decides which of the template's images it gets,
+and the names of images become URLs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cod.policy.nodes.template import Configuration, Diskless, File, ImageChoice
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """A template's part of one node's `orders.Order`: attributes as there."""
+    """The fields of a node's `orders.Order` that its template decides, as they are there."""
 
     disk: str
     verify: bool
@@ -36,16 +37,18 @@ def resolve(
     rules: TypeRules | None = None,
     mirror: str = "",
 ) -> Parts:
-    """Return what the template means for the node with the hardware report `attributes` (XML).
+    """Return the template's part of the order for a node with the hardware report `attributes`
+    (XML).
 
     images    rows by name, at least those of the images that the template names
-    base_url  where the images' folders are served, without a slash at the end, e.g.
+    base_url  URL below which the images' folders are served, without a slash at the end, e.g.
               http://10.0.0.1:8069/images
     rules     the site's rules of node types
     mirror    like `base_url`, on a cache near the node; '': there is none
 
-    Raises `Refused` when the hardware lacks what the template requires, or no image matches it.
-    Like the manager, it compares the canonical form, so that all nodes of a type are treated alike.
+    Raises `Refused` if the hardware does not satisfy the template's requirements, or no image
+    matches it. The canonical form of the report is compared, as the resource manager does, so that
+    all nodes of a type are treated alike.
     """
     kind = canonical(attributes, rules)
     configuration = needs.with_facts(configuration, images)
@@ -66,7 +69,7 @@ def resolve(
 
 
 def mirror_for(mirrors: Iterable[ImageMirror], subnet: str, block: str) -> ImageMirror | None:
-    """Return the cache of a node in that subnet and block ('': in none); None: it has none."""
+    """Return the image cache for nodes in a subnet and block ('': in no block); None: none."""
     return next(
         (
             each
@@ -124,8 +127,8 @@ def _file_url(file: File, images: Mapping[str, Image], base_url: str) -> str:
 
 
 def check_images(configuration: Configuration, images: Mapping[str, Image]) -> None:
-    """Raise `Refused` unless the images that the template names exist, are of the kind that it uses
-    them as, and fit their partitions.
+    """Raise `Refused` unless the images that the template names exist, are ready and of the right
+    kind for their use, and fit into their partitions.
 
     images  rows by name
     """
@@ -149,8 +152,8 @@ def check_images(configuration: Configuration, images: Mapping[str, Image]) -> N
 
 
 def _check_seed(configuration: Configuration, images: Mapping[str, Image]) -> None:
-    """Raise `Refused` if the seed's partition would find no free slot. The partitions of an image
-    made by a program, or of one elsewhere, are unknown here."""
+    """Raise `Refused` if there is no free slot for the seed's partition. Images that an installer
+    writes, and images on other servers, are not checked: their partitions are unknown."""
     if not configuration.seed or configuration.diskless is not None:
         return
     if configuration.table == "mbr" and len(configuration.partitions) == 4:
@@ -181,7 +184,7 @@ def _check_seed(configuration: Configuration, images: Mapping[str, Image]) -> No
 
 
 def _check_mbr(configuration: Configuration) -> None:
-    """Raise Refused where no disk's MBR addresses the layout."""
+    """Raise `Refused` if an MBR cannot address the whole layout on any disk."""
     size = needs.least_size(configuration, configuration.images)
     reach = needs.MBR_REACH * (needs.sector(configuration.images) or 4096)
     if configuration.table == "mbr" and size > reach:

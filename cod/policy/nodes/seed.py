@@ -1,10 +1,10 @@
 """The seed of a node: files that cloud-init, or the image itself, reads at the first boot. Pure.
 
-A subject that has something to say to a node (SSH keys, accounts, host keys, a VCM) makes a
-`SeedPart`; `cod.core.seed_parts` lists them. Parts are merged here and not by cloud-init, which
-would let one list of `write_files` replace another.
+Each subject that configures a node (SSH keys, accounts, host keys, a VCM) makes a `SeedPart`;
+`cod.core.seed_parts` lists them. This module merges the parts, because cloud-init would let one
+list of `write_files` replace another.
 
-Images that read the seed themselves find a part's `files` beside those of cloud-init.
+Images that read the seed themselves find the `files` of the parts beside the files of cloud-init.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def login_keys(keys: Sequence[str]) -> SeedPart:
 
 
 def metadata_service(url: str, *others: str) -> SeedPart:
-    """Return the part that tells the node the addresses of its metadata: `url`, then the `others`;
-    each ends in /."""
+    """Return the part with the URLs of the node's metadata service: `url`, then the `others`; each
+    ends in /."""
     more = {"cod-metadata-others": [f"{each}latest/" for each in others]} if others else {}
     return SeedPart({"cod-metadata": f"{url}latest/", **more})
 
@@ -80,9 +80,9 @@ def seed_files(
     instance  changes with each priming, so that cloud-init runs again (an order's id will do)
     fqdn      the node's name with its domain; cloud-init takes its first word as the host name
     mac       the NIC that uses DHCP. Without it cloud-init takes the first one with a cable
-    url       of the metadata service, which cloud-init reads for everything else if the template
-              says so. Keys of this meta-data would hide those of the service, and its vendor data
-              would never be read
+    url       of the metadata service. If the template has `seedfrom`, cloud-init reads everything
+              else from there, so the seed leaves out other meta-data keys, which would hide those
+              of the service, and vendor data, which would never be read
     """
     if not configuration.seed:
         return {}
@@ -102,8 +102,8 @@ def seed_files(
 def documents(
     configuration: Configuration, *, instance: str, fqdn: str, mac: str, parts: Sequence[SeedPart]
 ) -> dict[str, str]:
-    """Return what cloud-init's data source NoCloud reads, by name. JSON is YAML, and quotes by
-    itself."""
+    """Return the files that cloud-init's data source NoCloud reads, by name. They are JSON, which
+    is valid YAML and needs no quoting rules."""
     meta: dict[str, object] = {"instance-id": instance, "local-hostname": fqdn}
     for part in parts:
         meta |= part.meta
@@ -117,8 +117,8 @@ def documents(
 
 
 def vendor_data(parts: Iterable[SeedPart]) -> str:
-    """Return the vendor data of all parts: one cloud-config and the scripts, as one MIME document
-    where there are several; empty when no part has any."""
+    """Return the vendor data of all parts: one merged cloud-config, and the scripts. Several
+    documents are joined into a MIME multipart document. '': no part has any."""
     config: dict[str, object] = {}
     scripts: list[str] = []
     for part in parts:
@@ -129,8 +129,8 @@ def vendor_data(parts: Iterable[SeedPart]) -> str:
 
 
 def _merged(left: Mapping[str, object], right: Mapping[str, object]) -> dict[str, object]:
-    """Return both mappings as one: mappings in them are merged, lists are joined, of other values
-    the right one counts."""
+    """Return both mappings merged: mappings inside them are merged, lists are joined, and of other
+    values the one in `right` counts."""
     merged = dict(left)
     for key, value in right.items():
         known = merged.get(key)

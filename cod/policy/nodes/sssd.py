@@ -12,14 +12,14 @@ from cod.model import KerberosRules, PosixRules
 from cod.policy.nodes.seed import SeedPart
 from cod.policy.people import ldap_tree
 
-# A user whose shell an image does not have gets the site's shell; but not one who has what is no
-# shell, such as /usr/sbin/nologin, by which a directory keeps somebody out.
+# A user whose shell is missing in an image gets the site's shell, but only if it is one of these
+# shells. /usr/sbin/nologin, by which a directory locks a user out, stays in force.
 _SHELLS = tuple(
     f"{folder}/{shell}"
     for folder in ("/bin", "/usr/bin", "/usr/local/bin")
     for shell in ("bash", "csh", "dash", "fish", "ksh", "mksh", "sh", "tcsh", "zsh")
 )
-# Somebody new is found within `entry_negative_timeout`; somebody who has left is gone after
+# A new user is found within `entry_negative_timeout`; a user who has left is gone after
 # `entry_cache_timeout`, or, while the server is away, when it is back: the cache is kept for ever.
 # Without Kerberos there are no passwords: logins are by SSH key.
 _CONFIGURATION = """\
@@ -80,8 +80,8 @@ _NO_PASSWORDS = """\
 auth_provider = none
 chpass_provider = none
 """
-# `krb5_validate`: the KDC has to know the node's own key, too. Else whoever answers in its place
-# would say which passwords are right.
+# `krb5_validate`: the KDC has to prove that it knows the node's own key. Otherwise a host that
+# answers in the KDC's place could accept any password.
 _KERBEROS = """\
 auth_provider = krb5
 chpass_provider = krb5
@@ -154,8 +154,8 @@ def seed_part(
     rules: PosixRules,
     kerberos: KerberosRules | None = None,
 ) -> SeedPart:
-    """Return what a node's seed gets so that its accounts come from the vcluster's LDAP tree; an
-    empty part where no authority is known or LDAP has no port.
+    """Return the seed's part that makes a node take its accounts from the vcluster's LDAP tree; an
+    empty part if no authority is known or LDAP has no port.
 
     servers    addresses of COD's servers, the nearest first
     authority  PEM certificate of the site's authority, which signs the servers' certificates; '':
@@ -182,7 +182,8 @@ def seed_part(
 
 
 def _authentication(rules: KerberosRules) -> str:
-    """Return the lines by which SSSD checks passwords. Without KDCs it finds them by DNS."""
+    """Return the lines that make SSSD check passwords by Kerberos. If the site names no KDCs, SSSD
+    finds them by DNS."""
     lines = _KERBEROS.format(realm=rules.realm)
     if rules.kdcs:
         lines += f"krb5_server = {', '.join(rules.kdcs)}\n"

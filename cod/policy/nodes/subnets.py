@@ -14,11 +14,14 @@ NOWHERE = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class Net:
-    """A subnet in numbers. `avoid`: addresses of the network itself, of COD and of the router,
-    which are never assigned.
+    """A subnet with its addresses as numbers.
 
-    isolated  it is the network of an isolated vcluster: only this vcluster's systems are answered
-              there
+    network   all its addresses
+    pool      addresses for firmware and trampoline
+    blocks    addresses for vclusters' systems
+    avoid     addresses that are never assigned: of the network itself, COD's servers and the router
+    isolated  whether it is the network of an isolated vcluster: only this vcluster's systems are
+              answered there
     """
 
     subnet: Subnet
@@ -29,18 +32,18 @@ class Net:
     isolated: bool = False
 
     def open(self, kept: float) -> range:
-        """Return the part of the boot pool that machines without approval get addresses of; `kept`
-        is the rest."""
+        """Return the part of the boot pool for machines without approval; the fraction `kept` is
+        for approved ones."""
         return self.pool[: max(1, len(self.pool) - int(len(self.pool) * kept))]
 
     def owns(self, address: int) -> bool:
-        """Return whether the address is COD's to give."""
+        """Return whether COD assigns the address."""
         return address in self.pool or address in self.blocks
 
 
 @lru_cache(maxsize=1024)
 def numbers(subnet: Subnet) -> Net:
-    """Return the subnet in numbers."""
+    """Return the subnet with its addresses as numbers."""
     network = IPv4Network(subnet.network)
     whole = range(int(network.network_address), int(network.broadcast_address) + 1)
     avoid = [subnet.server, *subnet.others, subnet.router, subnet.relay]
@@ -58,12 +61,12 @@ def _range(pool: tuple[str, str]) -> range:
 
 
 def listeners(subnets: Iterable[Subnet]) -> list[Subnet]:
-    """Return the subnets that need a DHCP socket, one for each socket.
+    """Return one subnet for each DHCP socket that is needed.
 
-    Each interface has one, which serves directly attached clients and relays; of several subnets on
-    an interface the one without a relay is that of the attached clients. Each server address of a
-    subnet without an interface has one, which serves relays and renewals alone: their packets may
-    arrive by any interface.
+    Each interface has a socket, which serves directly attached clients and relays. If an interface
+    has several subnets, attached clients are in the subnet without a relay. For subnets without an
+    interface, each server address has a socket, which serves only relays and renewals: their
+    packets may arrive by any interface.
     """
     sockets: dict[str, Subnet] = {}
     for subnet in sorted(subnets, key=lambda each: each.relay is not None):
@@ -72,7 +75,7 @@ def listeners(subnets: Iterable[Subnet]) -> list[Subnet]:
 
 
 class Subnets:
-    """The site's subnets, to be asked about many clients."""
+    """The site's subnets, indexed to find the subnets of many clients."""
 
     def __init__(self, subnets: Iterable[Subnet], isolated: Iterable[Subnet] = ()) -> None:
         self._nets = {subnet.name: numbers(subnet) for subnet in subnets}
@@ -91,7 +94,7 @@ class Subnets:
         """Return the client's subnet, by its relay, by its own address when it renews, or by the
         socket."""
         chosen = self._nets.get(query.subnet or "")
-        # on its wire: what a machine says of where it is counts for nothing
+        # the message came by the isolated network: its own addresses do not decide
         if chosen is not None and chosen.isolated:
             return chosen if query.giaddr == NOWHERE else None
         if query.giaddr != NOWHERE:
@@ -106,7 +109,7 @@ class Subnets:
 
     def _by_address(self, address: str) -> Net | None:
         number = ipv4(address)
-        # A network with an interface of the server's own is where that is, and nowhere else.
+        # An isolated network with an interface of this server is reached by that interface alone.
         return next(
             (
                 net

@@ -1,5 +1,5 @@
-"""Mapping of a report's neighbours to switches and ports of the site file, and the time at which a
-failed change is tried again. Pure."""
+"""Mapping of LLDP neighbours in a hardware report to switches and ports of the site file, and the
+time at which a failed change of a port is tried again. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from cod.model import Switch
 
-# seconds after which a wish that fails is given up: switches reboot for some minutes
+# seconds after which a failing change is given up: switches take some minutes to reboot
 BUDGET = 1800.0
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
 LONGEST_PAUSE = 60.0
@@ -19,7 +19,7 @@ LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class PortNeighbour:
-    """A switch and its port, as LLDP told the NIC with that MAC."""
+    """A switch and its port, as the NIC with that MAC heard by LLDP."""
 
     mac: str
     switch: str
@@ -27,7 +27,7 @@ class PortNeighbour:
 
 
 def neighbours(report_xml: str) -> list[PortNeighbour]:
-    """Return what the NICs of a hardware report say of the ports that they are on."""
+    """Return the switch ports that the NICs of a hardware report heard by LLDP."""
     return [
         PortNeighbour(mac, seen.get("switch", ""), seen.get("port", ""))
         for nic in ElementTree.fromstring(report_xml).findall("nic")
@@ -41,10 +41,10 @@ def named(switches: Iterable[Switch], name: str) -> Switch | None:
 
 
 def place(switches: Iterable[Switch], switch: str, port: str) -> tuple[str, str] | None:
-    """Return the name of the site file's switch, and the name by which its driver knows the port,
-    for what LLDP calls them; None when the site file does not name such a switch.
+    """Return (the switch's name in the site file, the port's name in its driver) for the names that
+    LLDP uses; None if the site file has no such switch.
 
-    LLDP's name of a switch is its system name, or its chassis id where it has no name.
+    LLDP names a switch by its system name, or by its chassis id if it has no name.
     """
     named = switch.lower()
     for each in switches:
@@ -59,7 +59,7 @@ def place(switches: Iterable[Switch], switch: str, port: str) -> tuple[str, str]
 
 
 def is_for_nodes(switches: Iterable[Switch], name: str, port: str) -> bool:
-    """Return whether nodes are on that port, as far as the site file says."""
+    """Return whether the site file lets nodes be connected to that port."""
     switch = named(switches, name)
     return (
         switch is None
@@ -69,12 +69,12 @@ def is_for_nodes(switches: Iterable[Switch], name: str, port: str) -> bool:
 
 
 def retry_after(attempts: int, elapsed: float) -> float | None:
-    """Return the seconds to wait after failed attempt number `attempts`, `elapsed` seconds after
-    the wish; None: give up."""
+    """Return the seconds to wait after the failed attempt number `attempts`, `elapsed` seconds
+    after the change was ordered; None: give up."""
     wait = pause(attempts)
     return wait if elapsed + wait <= BUDGET else None
 
 
 def pause(failures: int) -> float:
-    """Return the seconds to wait after so many failures in a row."""
+    """Return the seconds to wait after `failures` failures in a row."""
     return min(FIRST_PAUSE * float(1 << min(max(failures - 1, 0), 10)), LONGEST_PAUSE)

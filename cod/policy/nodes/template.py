@@ -1,8 +1,8 @@
-"""Configuration templates, read. Pure.
+"""Configuration templates, read into records. Pure.
 
-The text has been checked against `schema/template.rng` (which documents it, with an example) when
-it was stored; what a grammar cannot say is checked by `parse`. What a template means for a node is
-`policy.nodes.prime`'s.
+A document was checked against `schema/template.rng` (which describes it, with an example) when it
+was stored. `parse` checks rules that a grammar cannot express. `policy.nodes.prime` applies a
+template to a node.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from cod.quantity import read_size
 
 @dataclass(frozen=True, slots=True)
 class ImageChoice:
-    """An image that a template may put on `target`, if the requirements document `when` ('' for
-    always) holds.
+    """An image that a template may put on `target`, if the node satisfies the requirements document
+    `when` ('': always).
 
-    name   of an image that was added; or '' and `url`, `size`, `sha256`, `compression` of one
-           elsewhere
+    name   of an image that was added to COD; '': the image is on another server, with `url`,
+           `size`, `sha256` and `compression`
     installer, installer_digest   as in `orders.ImageSource`
-    sector   bytes of the logical sectors that the disk must have; 0: any will do, or it is not
-             known
-    ends_at  byte behind the image's last partition; 0: not known
-    Of an added image, `size`, `sector` and `ends_at` are known where the document has them in
-    <known> (`store.images.templates`).
+    sector   size in bytes of the logical sectors that the disk must have; 0: any, or unknown
+    ends_at  byte behind the image's last partition; 0: unknown
+
+    For an added image, `size`, `sector` and `ends_at` are known if the document has them in <known>
+    (`store.images.templates`).
     """
 
     target: str
@@ -49,7 +49,7 @@ class ImageChoice:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A kernel or ramdisk: the `name` of an image that was added plain, or a `url`."""
+    """A kernel or ramdisk: the `name` of an image that was added as a plain file, or a `url`."""
 
     name: str
     url: str
@@ -71,12 +71,13 @@ class Diskless:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """Sign by which a booting node counts as active.
+    """The sign by which a booting node counts as active.
 
     by       'dhcp': its system asks for an address, and then answers on `port` unless that is 0;
-             'port': its reserved address answers on `port`, whether it asked for it or not; 'time':
-             `seconds` have passed since its boot was served; 'none': its boot was served
-    port, path   TCP `port` accepts and, unless `path` is '', answers GET `path` with 2xx or 3xx
+             'port': its reserved address answers on `port`, even if it did not ask for the address;
+             'time': `seconds` have passed since its boot was served; 'none': its boot was served
+    port, path   TCP `port` accepts connections and, unless `path` is '', answers GET `path` with
+                 2xx or 3xx
     """
 
     port: int = 0
@@ -87,7 +88,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A template, read.
+    """The content of a template's document.
 
     name       '' in a document that was not checked against the schema
     requires   requirements document of the hardware, '' for none
@@ -100,10 +101,10 @@ class Configuration:
     kerberos   the node is a client of the site's Kerberos
     secret     the user data are written to the disk's seed alone: the metadata service does not
                tell them
-    wipe       how the disks are erased at least at the wipe that follows: 'zero' or 'purge'; '':
-               as site and group say
-    seedfrom   the seed says only where the metadata service is, and cloud-init fetches everything
-               there but secrets
+    wipe       the least strict way of erasing the disks afterwards: 'zero' or 'purge'; '': as the
+               site and the group say
+    seedfrom   the seed has only the URL of the metadata service, from which cloud-init fetches
+               everything except secrets
     """
 
     name: str
@@ -131,7 +132,7 @@ class Configuration:
 
 @lru_cache(maxsize=256)
 def parse(document: str) -> Configuration:
-    """Return the template that a checked document describes. Raises Refused where it contradicts
+    """Return the content of a checked document. Raises `Refused` if the document contradicts
     itself."""
     root = ElementTree.fromstring(document)
     personalise = root.find("personalise")
@@ -262,8 +263,8 @@ def _ready(element: Element | None) -> Ready:
 
 
 def check_hardware(configuration: Configuration) -> None:
-    """Refuse requirements that cannot mean anything. Raises `Refused`, with line numbers that count
-    inside the element."""
+    """Raise `Refused` for requirements that no node could ever satisfy. Line numbers in the error
+    are counted from the beginning of the element."""
     documents = [
         ("requires", configuration.requires),
         *(("when", choice.when) for choice in configuration.images),

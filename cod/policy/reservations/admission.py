@@ -1,5 +1,5 @@
-"""Admission of a reservation in advance, and of a lease's extension beside those that were
-accepted. Pure."""
+"""Admission of a new reservation in advance, or of a lease's extension: neither may break an
+accepted reservation. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cod.policy.scheduler.snapshot import PendingRequest, SiteSnapshot
 from cod.quantity import first_few
 
 MINUTE = 60.0
-TRIES = 20  # later starts that are looked at
+TRIES = 20  # later starts that are tried
 HOUR = 3600.0
 __all__ = ["LAST", "Admission", "bound", "largest", "over_hours", "verdict"]
 
@@ -50,8 +50,8 @@ class Admission:
 def verdict(
     snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float
 ) -> Admission:
-    """Return whether a reservation can be accepted beside those of `snapshot`, which does not
-    contain it yet."""
+    """Return whether a reservation can be accepted. `snapshot` has the accepted reservations, but
+    not this one."""
     seen = _with(snapshot, request)
     feasibility = Feasibility(seen, now)
     want = Want(request, tuple(feasibility.fit(one, request) for one in request.tuples))
@@ -96,8 +96,8 @@ def verdict(
 
 
 def largest(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float) -> int:
-    """Return how many nodes a reservation of one kind of nodes, which cannot be accepted, could
-    have instead; 0: none."""
+    """Return with how many nodes a reservation of one tuple could be accepted, if it cannot be
+    accepted as it is; 0: with none."""
     (wanted,) = request.tuples
     before = Forecast(snapshot, Feasibility(snapshot, now), policy, now)
 
@@ -117,9 +117,9 @@ def largest(snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now
 def over_hours(
     snapshot: SiteSnapshot, request: PendingRequest, limit: float, used: float, now: float
 ) -> str:
-    """Return the month in which the reservation would exceed its group's limit of node-hours, as a
-    sentence; '' for none. `used`: node-seconds of this month so far. The future use of running
-    leases is unknown and does not count."""
+    """Say in which month the reservation would exceed its group's limit of node-hours; '' if in
+    none. `used`: node-seconds of this month so far. The future use of running leases is unknown and
+    does not count."""
     own: defaultdict[int, float] = defaultdict(float)
     others: defaultdict[int, float] = defaultdict(float)
     for one in (request, *(one for one in reserved(snapshot) if one.group_id == request.group_id)):
@@ -143,7 +143,7 @@ def _with(snapshot: SiteSnapshot, request: PendingRequest) -> SiteSnapshot:
 
 
 def _rivals(found: Forecast, request: PendingRequest, want: Want) -> Iterator[PlacedReservation]:
-    """Yield reservations of the same time and kinds of nodes."""
+    """Yield the other reservations that overlap the request in time and kinds of nodes."""
     own = next(one for one in found.placed if one.request.id == request.id)
     kinds = {kind.any_port for fit in want.fits for kind in fit.kinds}
     for one in sorted(found.placed, key=lambda one: (one.start, one.request.id)):
@@ -159,7 +159,7 @@ def _rivals(found: Forecast, request: PendingRequest, want: Want) -> Iterator[Pl
 def _holders(
     snapshot: SiteSnapshot, request: PendingRequest, want: Want, policy: Policy
 ) -> Iterator[str]:
-    """Yield the vclusters that hold such nodes at the start."""
+    """Yield phrases about the vclusters that hold matching nodes until after the start."""
     kinds = {kind for fit in want.fits for kind in fit.kinds}
     counts: dict[int, int] = {}
     for allocation in snapshot.allocations:
@@ -178,7 +178,8 @@ def _holders(
 def _starts(
     found: Forecast, snapshot: SiteSnapshot, request: PendingRequest, policy: Policy, now: float
 ) -> list[float]:
-    """Return later starts at which more is free than before, or can be taken from others."""
+    """Return later starts, in whole minutes: times at which more nodes are free or can be
+    preempted than before."""
     start = request.starts_at or 0.0
     types = {
         kind.type for one in found.placed if one.request.id == request.id for kind in one.place
@@ -193,7 +194,7 @@ def _starts(
         is not None
     }
     ends |= {one.ends for one in snapshot.windows.values() if one.ends < math.inf}
-    # people are told, and type, whole minutes
+    # people read and type whole minutes
     minutes = {math.ceil(end / MINUTE) * MINUTE for end in ends if end > start}
     return sorted(minutes)[:TRIES]
 
@@ -209,8 +210,8 @@ def _name(snapshot: SiteSnapshot, request: PendingRequest) -> str:
 def bound(
     snapshot: SiteSnapshot, vcluster_id: int, until: float, policy: Policy, now: float
 ) -> tuple[float, str]:
-    """Return how long a lease can be extended, `until` at most, beside the reservations; and what
-    is in the way, '' where nothing is."""
+    """Return until when a lease can be extended without breaking a reservation, at most `until`;
+    and the reservation in the way, as a sentence; '' if there is none."""
     holder, requests = snapshot.holders.get(vcluster_id), reserved(snapshot)
     if holder is None or not requests:
         return until, ""

@@ -1,14 +1,14 @@
-"""Advance reservations: requests that begin at a time to come, and where each will find its nodes.
-Pure.
+"""Forecast of reservations in advance: the nodes that each will have at its start. Pure.
 
-A forecast places every reservation, the one that was submitted first in front, on what is there by
-its start: free nodes and those on their way; nodes of vclusters whose lease, with its grace and
-their type's `turnaround`, is over by then; and last what may be taken from vclusters of lower
-priority by a reclaim that ends in time. Where one finds no place it is placed first in another try:
-an accepted set of reservations is not lost because an earlier one could choose anew.
+A forecast places all reservations, in the order of their submission. A reservation is placed on
+nodes that are available by its start: first free nodes and nodes on their way; then nodes of
+vclusters whose lease, grace and `turnaround` (erasing, by node type) are over by then; last nodes
+that can be preempted in time from vclusters of lower priority. If a reservation finds no place, the
+forecast is repeated with this reservation first: an earlier one may choose other nodes, and must
+not cost a later one its place.
 
-What must stay free is not more than the reservations lack otherwise: `layers` says how many free
-nodes of a kind only those may use that give them back in time. A reservation holds against requests
+Only as many nodes stay free as the reservations lack otherwise. `layers` returns how many free
+nodes of each kind only leases may use that end in time. Reservations have precedence over requests
 of every priority.
 """
 
@@ -31,7 +31,7 @@ from cod.policy.scheduler.preemption import Victim, longest_grace, size
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, Reserved, SiteSnapshot
 
 LAST = 2**62
-"""The id of a reservation that is not made yet: it is placed after all others."""
+"""The id of a reservation that does not exist yet: it is placed after all others."""
 ROUNDS = 8
 
 
@@ -41,17 +41,17 @@ class PlacedReservation:
 
     start, gone, end  when its nodes are needed, when its lease and grace are over, and when its
                       nodes are free again
-    place             the number of nodes of each kind; `own` of them are reserved for it already,
-                      or being preempted for it
+    place             the number of nodes of each kind
+    own               nodes that are reserved for it already, or being preempted for it, by kind
     victims           the nodes to preempt
-    ready             the place where it can be granted now; None: it cannot
-    whole             False: there are too few nodes, and `place` has those there are
-    sure              False: some nodes may come too late, because they are on their way or must be
-                      preempted and the start is near; or it begins now with nodes on which others
-                      count
-    limit             the limit of its group that forbids it, a sentence
-    usable            how many of its nodes with any switch ports have usable ones: no others are
-                      left
+    ready             the place where it can be granted now; None: it cannot be granted now
+    whole             False: there are too few nodes, and `place` has as many as there are
+    sure              False: some nodes may come too late, because they are on their way, or because
+                      the start is too near for a preemption; or the reservation begins now with
+                      nodes that other reservations count on
+    limit             the limit of its group that forbids it, as a sentence; '': none
+    usable            how many nodes with usable switch ports it takes although any port would do,
+                      because too few nodes with other ports are left
     """
 
     request: PendingRequest
@@ -72,7 +72,7 @@ class PlacedReservation:
         return self.start <= time < self.end
 
     def beyond(self, kind: NodeKind) -> int:
-        """Return how many nodes it needs beside its own that are counted in that kind."""
+        """Return how many nodes counted in that kind the reservation needs besides its own."""
         usable = max(0, self.place[kind.usable] - self.own[kind.usable])
         if kind.port:
             return usable + self.usable[kind.any_port]
@@ -80,13 +80,14 @@ class PlacedReservation:
 
 
 def slowest(snapshot: SiteSnapshot, types: Collection[int], policy: Policy) -> float:
-    """Return the seconds until nodes of all those types that are given back are free again."""
+    """Return the seconds after which nodes of any of the types are free again when they are given
+    back."""
     return max((turnaround(snapshot, one, policy) for one in types), default=policy.turnaround)
 
 
 def earliest(snapshot: SiteSnapshot, types: Collection[int], policy: Policy, now: float) -> float:
-    """Return the earliest start for which nodes of those types can still be preempted: grace and
-    erasing are over by then."""
+    """Return the earliest start by which nodes of those types can be preempted now: their grace and
+    erasing must be over."""
     return now + longest_grace(policy) + slowest(snapshot, types, policy) + reasons.PUNCTUAL
 
 
@@ -111,8 +112,8 @@ def late(request: PendingRequest, now: float) -> bool:
 
 
 def lengthened(snapshot: SiteSnapshot, now: float) -> SiteSnapshot:
-    """Return the site with leases that last as long as the reservations of their vclusters, also
-    leases that would have ended while a reservation is late."""
+    """Return the snapshot with leases extended to the end of the reservations of their vclusters.
+    That includes leases that ended while their reservation begins late."""
     holders = dict(snapshot.holders)
     for request in reserved(snapshot):
         holder = holders.get(request.vcluster_id)
@@ -169,7 +170,7 @@ class Forecast:
             first = _failed(self.placed) or _unsure(self.placed)
             if not first:
                 break
-            # who found no place chooses first: an earlier one can choose anew, a later one cannot
+            # reservations without a place choose first in the next round
             order = [*first, *(request for request in order if request not in first)]
         if best is not None:
             self.placed, self._supply = best
@@ -185,14 +186,15 @@ class Forecast:
         return {request.id for request in _unsure(self.placed)}
 
     def lost(self, before: Forecast) -> set[int]:
-        """Return the ids of reservations that had a sure place in `before` and have none now."""
+        """Return the ids of reservations that are worse off than in the forecast `before`: without
+        a place, or without a sure one."""
         lost = (self.failed - before.failed) | (self.unsure - before.unsure)
         worse = self._merit(self.placed) > before._merit(before.placed)
         return lost or (self.unsure if worse else set())
 
     def _merit(self, placed: Sequence[PlacedReservation]) -> tuple[int, float]:
-        """Return the defects of places, for comparison: reservations without a place, and the
-        seconds by which the others may begin late."""
+        """Return a key that compares placements, smaller is better: the number of reservations
+        without a place, and the seconds by which the others may begin late."""
         grace = longest_grace(self._policy)
         return len(_failed(placed)), sum(
             max(
@@ -207,8 +209,8 @@ class Forecast:
         )
 
     def expected(self, one: PlacedReservation) -> float | None:
-        """Return when a reservation whose start is over can begin, by the present leases and
-        reclaims, and the expected times of nodes on their way. None: unknown."""
+        """Return when a late reservation can begin, by the present leases and reclaims and the
+        expected arrivals of nodes on their way. None: unknown."""
         request = one.request
         want = Want(request, tuple(self._feasibility.fit(each, request) for each in request.tuples))
         kinds = {kind for fit in want.fits for kind in fit.kinds}
@@ -239,8 +241,8 @@ class Forecast:
         return None
 
     def layers(self) -> tuple[Reserved, ...]:
-        """Return, by kind and start, how many further nodes that are free or on their way only
-        leases may use that end by this start."""
+        """Return the nodes, free or on their way, that only leases which end by a start may use: by
+        kind and start, each without the nodes held for earlier starts."""
         found = []
         rest = [one for one in self.placed if one.ready is None]
         starts = sorted({one.start for one in rest})
@@ -248,7 +250,7 @@ class Forecast:
         for any_port in sorted({kind.any_port for kind in kinds}):
             level: Counter[NodeKind] = Counter()
             for start in starts:
-                # what is kept with usable ports is kept of all
+                # nodes kept with usable ports also count as kept with any port
                 for kind in (
                     (any_port.usable, any_port) if any_port.usable in kinds else (any_port,)
                 ):
@@ -257,7 +259,7 @@ class Forecast:
                         - self._supply.later(kind, start)
                         - self.own_back(kind, start)
                     )
-                    # what is kept until an earlier start is kept for this one, too
+                    # nodes kept until an earlier start are kept for this start, too
                     if (more := min(need, self._supply.base[kind]) - level[kind]) > 0:
                         first = next(one for one in rest if one.start == start)
                         found.append(Reserved(first.request.id, kind, more, start))
@@ -265,7 +267,7 @@ class Forecast:
         return tuple(found)
 
     def counted_on(self) -> list[Victim]:
-        """Return the nodes that vclusters hold and on which reservations count. No others may
+        """Return the nodes of vclusters on which reservations count. Other requests must not
         preempt them."""
         victims = list(self._supply.preempted)
         for kind in sorted({kind for one in self.placed for kind in one.place}):
@@ -281,20 +283,20 @@ class Forecast:
         return victims
 
     def own_back(self, kind: NodeKind, time: float) -> int:
-        """Return how many nodes that are reserved, or being taken, for reservations are free again
-        at that time."""
+        """Return how many nodes that are reserved, or being reclaimed, for reservations are free
+        again by that time, because these reservations have ended."""
         erased = time - turnaround(self._snapshot, kind.type, self._policy)
         return sum(
-            # `own` has each node in one kind only: of any port are those with usable ones, too
+            # `own` has each node in one kind only: nodes with usable ports also count for any port
             own[kind] + (own[kind.usable] if not kind.port else 0)
             for request_id, own in self._supply.own.items()
             if self._gone.get(request_id, math.inf) <= erased
         )
 
     def free(self, until: float) -> dict[NodeKind, list[tuple[float, int]]]:
-        """Return by kind, with any switch ports, how many nodes are free beside the reservations,
-        from when on: (time, nodes) whenever that changes before `until`. Nodes that would have to
-        be taken from others are not free."""
+        """Return how many nodes no reservation needs, by kind (of any switch port): (time, nodes)
+        for each change from now until `until`. Nodes that would have to be preempted do not
+        count."""
         placed = {kind.any_port for one in self.placed for kind in one.place}
         kinds = {kind.any_port for kind in (*self._supply.base, *self._supply.returns)} | placed
         common = {time for one in self.placed for time in (one.start, one.end)}
@@ -336,7 +338,7 @@ class Forecast:
         firm = {kind: self._firm(kind, times, own) for kind in kinds}
         if (request.starts_at or 0.0) <= self._now and not limit:
             alone = self._ready(want, sure, times, sure=True)
-            # else others are left what may come too late for them
+            # otherwise nodes that may come too late are left to the other reservations
             if (found := alone or self._ready(want, firm, times, sure=False)) is not None:
                 place = _sum(found)
                 for kind, count in (place - self._supply.own_free[request.id]).items():
@@ -378,8 +380,8 @@ class Forecast:
     def _ready(
         self, want: Want, most: Mapping[NodeKind, int], times: Sequence[float], *, sure: bool
     ) -> FoundPlaces | None:
-        """Return the place where a reservation whose start is over can begin now, with at most
-        `most` nodes of each kind."""
+        """Return the place where a reservation whose start has come can begin now, with at most
+        `most` nodes of each kind; None if there are too few free nodes."""
         own = self._supply.own_free[want.request.id]
         room = {
             kind: max(0, min(count, self._supply.free[kind] - self._given[kind] + own[kind]))
@@ -393,8 +395,8 @@ class Forecast:
     def _parted(
         self, found: FoundPlaces, own: Counter[NodeKind], times: Sequence[float], *, sure: bool
     ) -> FoundPlaces | None:
-        """Return the places found, with usable ports only where other reservations leave no nodes
-        without; None where too few nodes have usable ports."""
+        """Return `found` with its nodes divided by their ports: nodes with usable ports are taken
+        only if other reservations leave too few without. None: too few have usable ports."""
         left, places, free, given = +own, [], self._supply.free, self._given
         used: Counter[NodeKind] = Counter()
         for place in found.places:
@@ -418,12 +420,13 @@ class Forecast:
         return FoundPlaces(places)
 
     def _times(self, start: float, end: float) -> list[float]:
-        """Return when there may be the fewest nodes for a reservation: at its start, and when
-        others begin."""
+        """Return the times at which there may be fewest nodes for a reservation that lasts from
+        `start` to `end`: its start, and the starts of other reservations."""
         return [start, *(one.start for one in self.placed if start < one.start < end)]
 
     def _usable(self, one: PlacedReservation) -> Counter[NodeKind]:
-        """Return how many nodes with usable ports a place takes that need not have them."""
+        """Return how many nodes with usable ports a place takes although any port would do, by kind
+        (`PlacedReservation.usable`)."""
         times, taken = self._times(one.start, one.end), Counter[NodeKind]()
         for victim in one.victims:
             taken[victim.kind] += victim.nodes
@@ -438,22 +441,22 @@ class Forecast:
         )
 
     def _others(self, kind: NodeKind, times: Sequence[float], sure: bool = False) -> int:
-        """Return how many nodes without usable ports there are at all those times."""
+        """Return how many nodes without usable ports are available at each of those times."""
         return min(
             self._left(kind.any_port, time, sure) - self._left(kind.usable, time, sure)
             for time in times
         )
 
     def _timely(self, kind: NodeKind, request: PendingRequest, start: float) -> bool:
-        """Return whether nodes of a kind can still be taken from others by the start."""
-        # one that was accepted was in time then: a pass a little later must not lose it
+        """Return whether nodes of a kind can still be preempted in time for the start."""
+        # an accepted reservation was in time when it was accepted: allow for later passes
         slack = 0.0 if request.id == LAST else reasons.PUNCTUAL + SLACK
         return start >= earliest(self._snapshot, {kind.type}, self._policy, self._now) - slack
 
     def _preempted(
         self, one: PlacedReservation, firm: Mapping[NodeKind, int], short: Mapping[NodeKind, float]
     ) -> PlacedReservation:
-        """Return a place whose nodes are preempted except for those in `firm`."""
+        """Return the placed reservation with the preemption of the nodes that `firm` lacks."""
         lacking = {kind: count - firm[kind] for kind, count in one.place.items()}
         victims = self._supply.preempt(lacking, one.request, one.start, short)
         taken = sum(victim.nodes for victim in victims)
@@ -463,12 +466,12 @@ class Forecast:
     def _firm(
         self, kind: NodeKind, times: Sequence[float], own: Counter[NodeKind], sure: bool = False
     ) -> int:
-        """Return the nodes of a kind that are there at all those times without preemption. `sure`:
-        of nodes on their way to the reserve only those that will surely be there in time."""
+        """Return how many nodes of a kind are available at all those times without preemption.
+        `sure`: without nodes that are on their way and not expected in time."""
         if not self._supply.apart:
             return max(0, min(self._left(kind, time, sure) for time in times) + own[kind])
         usable = min(self._left(kind.usable, time, sure) for time in times)
-        # of those without usable ports more may be booked than there are: usable ones replace them
+        # if more nodes without usable ports are booked than there are, usable ones replace them
         others = self._others(kind, times, sure)
         return max(0, usable + (min(0, others) if kind.port else others) + own[kind])
 
@@ -502,8 +505,8 @@ def _sum(found: FoundPlaces) -> Counter[NodeKind]:
 def _surest(
     want: Want, sure: Mapping[NodeKind, int], firm: Mapping[NodeKind, int]
 ) -> FoundPlaces | None:
-    """Return where a request finds its nodes with those on their way of one kind, the one with most
-    sure nodes first; else of all kinds."""
+    """Return a place for a request that counts on unsure nodes of one kind only, the kind with most
+    sure nodes first; if there is none, a place that counts on unsure nodes of all kinds."""
     for kind in sorted(firm, key=lambda kind: (-sure[kind], kind)):
         if firm[kind] > sure[kind] and (
             found := placement.at_once(want, {**sure, kind: firm[kind]})
@@ -515,8 +518,8 @@ def _surest(
 def _filled(
     want: Want, sure: Mapping[NodeKind, int], firm: Mapping[NodeKind, int]
 ) -> Counter[NodeKind] | None:
-    """Return a place of a request that may be spread, with as many sure nodes as possible: which
-    nodes on their way come in time is unknown. None: too few nodes are left."""
+    """Return a place for a request that may be spread, with as many sure nodes as possible, because
+    nodes on their way may come too late. None: there are too few nodes."""
     place: Counter[NodeKind] = Counter()
     left = [one.count for one in want.request.tuples]
     for room in (sure, firm):
@@ -529,7 +532,7 @@ def _filled(
 
 
 def _most(want: Want, room: Mapping[NodeKind, int]) -> Counter[NodeKind]:
-    """Return what there is for a request that there is too little for."""
+    """Return the nodes that a request could have, by kind, if there are too few for all of it."""
     place: Counter[NodeKind] = Counter()
     for one, fit in zip(want.request.tuples, want.fits, strict=True):
         left = one.count

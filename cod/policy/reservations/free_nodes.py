@@ -1,6 +1,6 @@
-"""Nodes of each type that are free beside all leases and reservations, in time. Pure.
+"""The number of free nodes of each type over time, besides all leases and reservations. Pure.
 
-Waiting requests are not looked at: a reservation goes before them.
+Waiting requests are ignored: a reservation has precedence over them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from cod.policy.scheduler.feasibility import Feasibility
 from cod.policy.scheduler.snapshot import SiteSnapshot, WindowTimes
 
 Steps = Sequence[tuple[float, int]]
-"""(from when, nodes), in order."""
+"""(time from which it holds, number of nodes), in order."""
 
 
 def of_types(
     snapshot: SiteSnapshot, policy: Policy, now: float, until: float
 ) -> dict[int, list[tuple[float, int]]]:
-    """Return by type how many nodes are free, from `now` to `until`; `snapshot` has the times of
-    nodes on their way."""
+    """Return how many nodes are free from `now` to `until`, as steps by type. `snapshot` must have
+    the times of nodes on their way (`IncomingNodes.since`)."""
     changes: defaultdict[int, defaultdict[float, int]] = defaultdict(lambda: defaultdict(int))
     found = Forecast(snapshot, Feasibility(snapshot, now), policy, now).free(until)
     for kind, steps in found.items():
@@ -34,8 +34,7 @@ def of_types(
 
 
 def least(steps: Steps, start: float) -> int:
-    """Return the fewest nodes that are free at any time from `start` on; 0 where nothing is
-    known."""
+    """Return the smallest number of free nodes at any time from `start` on; 0 without steps."""
     at_start = [count for time, count in steps if time <= start][-1:]
     return min([*at_start, *(count for time, count in steps if time > start)], default=0)
 
@@ -43,7 +42,7 @@ def least(steps: Steps, start: float) -> int:
 def _outside(
     steps: Steps, closed: Sequence[WindowTimes], now: float, until: float
 ) -> list[tuple[float, int]]:
-    """Return the steps with no nodes while a maintenance window is on."""
+    """Return the steps with 0 nodes during the maintenance windows `closed`."""
     if not closed:
         return list(steps)
     edges = {edge for one in closed for edge in (one.begins, one.ends) if now < edge < until}

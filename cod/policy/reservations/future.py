@@ -1,14 +1,14 @@
-"""The site as it will be, as far as anybody can know: a snapshot that is moved forward in time.
-Pure.
+"""A simulation of the site's future: a snapshot that is moved forward in time. Pure.
 
-Nobody asks for more, gives nodes back before they have to, or extends a lease. Leases end, with
-their grace; nodes that are given back are free again after their type's `turnaround`, those that
-are on their way when they are expected (`supply.expected`); reclaims are carried out at their
-deadlines; inertia ends; reservations in advance begin. At each such moment the manager's own policy
-decides (`policy.scheduler.allocate`), and what it decides is done here at once.
+It assumes that no further requests are made, no lease is extended, and no node is given back before
+it has to be. Leases end, with their grace. Nodes that are given back are free again after their
+type's `turnaround`; nodes on their way are free when they are expected (`supply.expected`).
+Reclaims are carried out at their deadlines, inertia ends, and reservations in advance begin. At
+each such moment the resource manager's policy decides (`policy.scheduler.allocate`), and its
+decision takes effect at once.
 
-Where shares are on, what groups use goes on being counted (but for what preemptible clusters use),
-and their ranks follow it.
+If shares are on, groups' usage is counted further (without that of preemptible vclusters), and
+their ranks change with it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cod.policy.sharing import shares, turns
 from cod.policy.sharing.entitlements import creation_size, of, shared
 
 NEVER = math.inf
-AGAIN = 1.0  # seconds until the manager looks again after it has changed what groups hold
+AGAIN = 1.0  # seconds from a pass that changes groups' holdings to the next pass
 
 
 class _FreeKey(NamedTuple):
@@ -59,8 +59,13 @@ class _FreeKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """Nodes of one kind that a vcluster holds: those that may be preempted, those that leave by
-    reclaims, and (until when, how many) those within their inertia. `started`: see `Allocation`."""
+    """Nodes of one kind that a vcluster holds.
+
+    mobile   nodes that may be preempted
+    leaving  nodes that leave by reclaims
+    immune   (end, nodes) of nodes within their inertia
+    started  as in `Allocation`
+    """
 
     mobile: int = 0
     leaving: int = 0
@@ -83,7 +88,7 @@ class _Held:
             count -= part
 
     def spare(self, count: int, now: float) -> None:
-        """Let `count` leaving nodes stay after all."""
+        """Let `count` leaving nodes stay: their reclaim was reduced."""
         self.mobile += count
         self.leaving -= count
         if self.started:
@@ -91,7 +96,7 @@ class _Held:
 
 
 class Future:
-    """The site at `now`, which `advance` moves on."""
+    """The simulated site at the time `now`, which `advance` moves on."""
 
     def __init__(
         self, snapshot: SiteSnapshot, policy: Policy, now: float, groups: Iterable[Group] = ()
@@ -136,7 +141,7 @@ class Future:
     # ------------------------------------------------------------ time
 
     def next(self) -> float:
-        """Return when something happens next by itself; infinity where nothing does."""
+        """Return the time of the next event that needs no decision; infinity if there is none."""
         return min((time for time in self._times() if time > self.now), default=NEVER)
 
     def _times(self) -> Iterator[float]:
@@ -149,7 +154,7 @@ class Future:
                 yield holder.drain_until
             elif holder.expires_at is not None:
                 yield holder.expires_at
-        # at the ends of their inertia nodes can be taken that somebody may want to take
+        # ends of inertia, of vclusters whose nodes a waiting request might then preempt
         most = max((request.priority for request in self.requests.values()), default=-NEVER)
         for vcluster_id, held in self._held.items():
             if self._first.entitlements or self._holders[vcluster_id].priority < most:
@@ -170,7 +175,7 @@ class Future:
             yield energy_accounting.month_end(self.now)
 
     def advance(self, time: float) -> None:
-        """Let everything happen that happens by itself until then."""
+        """Move the site to `time`: let all events happen that need no decision."""
         self._use(time - self.now)
         self.now = time
         if self._again <= time:
@@ -184,7 +189,7 @@ class Future:
             for one in held.values():
                 one.mobile += sum(count for until, count in one.immune if until <= time)
                 one.immune = [each for each in one.immune if each[0] > time]
-        # before leases end: what a reclaim takes comes back for its request, not for everybody
+        # reclaims before the ends of leases: their nodes come back reserved for their requests
         for reclaim in [one for one in self._reclaims.values() if one.deadline <= time]:
             self._seize(reclaim)
         for holder in list(self._holders.values()):
@@ -196,7 +201,7 @@ class Future:
                 )
 
     def _use(self, seconds: float) -> None:
-        """Count the groups' usage in `seconds`."""
+        """Count the groups' usage over the next `seconds`."""
         if self._policy.fair_half_life <= 0 or not self._groups:
             return
         rates: defaultdict[int, float] = defaultdict(float)
@@ -216,7 +221,7 @@ class Future:
 
     def _entitlements(self) -> Mapping[int, Entitlement]:
         found = dict(self._first.entitlements)
-        # node-hours that were used up in the month before bind nobody any more
+        # node-hours that were used up last month are no limit any more
         if found and energy_accounting.month(self.now) != self._month:
             found = {group_id: replace(one, used_up=False) for group_id, one in found.items()}
         if turns.number(self._policy, self.now) != self._first.turn:
@@ -228,7 +233,7 @@ class Future:
         return found
 
     def _comes_back(self, kind: NodeKind, count: int, reserved: int = 0) -> None:
-        """Let nodes be free again after their type's turnaround from now on."""
+        """Let nodes be free again one turnaround of their type from now."""
         if count > 0:
             at = self.now + supply.turnaround(self._first, kind.type, self._policy)
             heapq.heappush(self._back, (at, kind, count, reserved))
@@ -247,7 +252,7 @@ class Future:
             )
 
     def _leaving(self, reclaim: OpenReclaim, count: int) -> Iterator[tuple[NodeKind, _Held, int]]:
-        """Yield where `count` of the nodes are that leave by a reclaim."""
+        """Yield (kind, held nodes, nodes) for `count` of the nodes that leave by a reclaim."""
         for kind, one in self._held.get(reclaim.vcluster_id, {}).items():
             part = min(count, one.leaving) if kind.any_port == reclaim.kind.any_port else 0
             if part:
@@ -255,7 +260,7 @@ class Future:
                 count -= part
 
     def _end(self, holder: VclusterHolder) -> None:
-        """Take all nodes of a vcluster, and withdraw its requests."""
+        """End a vcluster: free all its nodes, and withdraw its requests."""
         for reclaim in [one for one in self._reclaims.values() if one.vcluster_id == holder.id]:
             self._seize(reclaim)
         for kind, one in self._held.pop(holder.id, {}).items():
@@ -267,10 +272,10 @@ class Future:
     # ------------------------------------------------------------ what the policy sees and does
 
     def snapshot(self) -> SiteSnapshot:
-        """Return the site at the simulated time."""
+        """Return a snapshot of the site at the simulated time."""
         coming: Counter[tuple[NodeKind, int, float]] = Counter()
         for at, kind, count, reserved in self._back:
-            # `supply.expected` adds the turnaround again
+            # the inverse of `supply.expected`, which adds the turnaround
             since = at - supply.turnaround(self._first, kind.type, self._policy)
             coming[kind, reserved if reserved in self.requests else 0, since] += count
         return shared(
@@ -314,7 +319,7 @@ class Future:
         return dict(own)
 
     def apply(self, decision: Decision) -> None:
-        """Do what was decided."""
+        """Carry out a decision. A request that it does not let wait is dropped."""
         for grant in decision.grants:
             self._grant(grant)
         waiting = {refusal.request_id for refusal in decision.refusals if not refusal.final}
@@ -325,12 +330,11 @@ class Future:
         for preempt in decision.preemptions:
             self._preempt(preempt)
         if self._first.entitlements and (decision.grants or decision.reductions):
-            # who is within a share changes by it, and so who may take from whom
+            # the changed holdings decide who fits into a share, and so who may preempt whom
             self._again = self.now + AGAIN
 
     def drop(self, request_id: int) -> None:
-        """Let a request wait no longer: what was reserved, or being taken, for it is not any
-        more."""
+        """Remove a request: nodes reserved for it become free for all, and its reclaims end."""
         del self.requests[request_id]
         for free in [one for one in self._free_nodes if one.reserved == request_id]:
             self._free_nodes[free._replace(reserved=0)] += self._free_nodes.pop(free)

@@ -1,8 +1,8 @@
-"""The meaning of maintenance windows for leases. Pure.
+"""The effect of maintenance windows on leases. Pure.
 
-A lease may begin on nodes of a window if it ends, with its grace, before the window begins, or
-begins after its end. A window that drains gives its nodes to nobody. Nodes that are still held when
-the window begins are taken.
+A lease may begin on nodes of a window if it ends, with its grace, before the window begins, or if
+it begins after the window's end. While a window drains, no request gets its nodes. Nodes that are
+still held when the window begins are taken from their holders.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cod.policy.scheduler.reasons import at
 from cod.policy.scheduler.snapshot import WindowTimes
 
 MOST = 30
-"""Windows that are open at a time: each has a bit of a number with a sign."""
-LATE = 3600.0  # seconds for which a window's beginning may be over when it is planned
+"""Most windows that may be open at a time: each is a bit of a signed 32-bit number."""
+LATE = 3600.0  # seconds that a window's beginning may be in the past when it is planned
 
 
 def times(windows: Sequence[MaintenanceWindow], policy: Policy) -> dict[int, WindowTimes]:
@@ -43,7 +43,7 @@ def obstacle(window: MaintenanceWindow) -> str:
 
 
 def bit(windows: Sequence[MaintenanceWindow]) -> int:
-    """Return a bit that no open window has. Raises `Refused` where there is none left."""
+    """Return a bit that no open window has. Raises `Refused` if all bits are in use."""
     used = {one.bit for one in windows}
     free = next((1 << place for place in range(MOST) if 1 << place not in used), None)
     if free is None:
@@ -52,7 +52,7 @@ def bit(windows: Sequence[MaintenanceWindow]) -> int:
 
 
 def check(asked: AskedWindow, now: float) -> None:
-    """Raise `Refused` for times that go together with nothing."""
+    """Raise `Refused` unless the window names its nodes in one way, and its times are possible."""
     if asked.site is bool(asked.names.strip() or asked.where.strip()):
         why = "name nodes, or say by a filter which are meant, or say that it is the whole site"
         raise Refused("invalid", why, "names")
@@ -71,14 +71,15 @@ def check_times(begins_at: float | None, ends_at: float | None, now: float) -> N
 
 
 def leaves_at(window: MaintenanceWindow, gone_at: float, now: float) -> float:
-    """Return when nodes that are gone from their holder at `gone_at`, by its lease, leave it."""
+    """Return when nodes of the window leave their holder, whose lease would keep them until
+    `gone_at`."""
     begins = math.inf if window.begins_at is None else max(window.begins_at, now)
     return min(begins, gone_at)
 
 
 def warning(window: MaintenanceWindow, policy: Policy, now: float) -> float | None:
-    """Return the seconds of the warning that is due before a window begins to take nodes; None:
-    none is."""
+    """Return the warning that is due before a window takes nodes, in seconds before its beginning;
+    None if no warning is due."""
     if window.begins_at is None:
         return None
     left = window.begins_at - now
@@ -92,16 +93,16 @@ AFTER = "after maintenance"
 
 
 def out(window: MaintenanceWindow) -> str:
-    """Return the reason with which nodes of the window are out of service."""
+    """Return the reason, shown with the nodes of the window, why they are out of service."""
     until = "" if window.ends_at is None else f" until {at(window.ends_at)}"
     return f"{IN_MAINTENANCE}{until}: {window.reason}"
 
 
 def begun(window: MaintenanceWindow, now: float) -> bool:
-    """Return whether nodes of the window are taken from those that still hold them."""
+    """Return whether the window has begun, so that its nodes are taken from their holders."""
     return window.begins_at is not None and window.begins_at <= now
 
 
 def over(window: MaintenanceWindow, now: float) -> bool:
-    """Return whether nodes of the window are to come back."""
+    """Return whether the window is over, so that its nodes return to service."""
     return window.ends_at is not None and window.ends_at <= now

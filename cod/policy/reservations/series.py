@@ -10,13 +10,13 @@ from cod.model import Occurrence, Refused, Series, SeriesStart
 from cod.states import VclusterState
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
-AHEAD = 28 * 86400.0  # seconds before their starts that clusters are reserved
-KEPT = 28 * 86400.0  # seconds after a start for which is known what became of it
-MOST = 1000  # clusters of a series that is counted
+AHEAD = 28 * 86400.0  # seconds before a start at which its cluster is reserved
+KEPT = 28 * 86400.0  # seconds for which the outcome of a start is kept
+MOST = 1000  # largest `count` of a series
 
 
 def zone(name: str) -> ZoneInfo:
-    """Return the time zone of that name. Raise `Refused` where there is none."""
+    """Return the time zone of that name. Raise `Refused` if there is none."""
     try:
         return ZoneInfo(name)
     except (KeyError, OSError, ValueError):
@@ -26,16 +26,17 @@ def zone(name: str) -> ZoneInfo:
 
 
 def on_days(days: Sequence[str], starts_at: float, clock: ZoneInfo) -> tuple[str, ...]:
-    """Return the days of the week of a series, in their order; without named days, that of its
-    first start."""
+    """Return the weekdays of a series, in order: the named `days`, or, if none is named, the
+    weekday of its first start."""
     return tuple(one for one in DAYS if one in days) or (
         DAYS[datetime.fromtimestamp(starts_at, clock).weekday()],
     )
 
 
 def starts(series: Series, after: float, until: float) -> list[float]:
-    """Return the starts of the series after `after`, up to `until`. They have the same time of day
-    in winter and in summer; where the clock skips that time, they are as much later."""
+    """Return the starts of the series after `after`, up to `until`. All starts have the same local
+    time of day, in winter and in summer. On a day on which the clock skips this time, the start is
+    later by the skipped time."""
     clock = ZoneInfo(series.zone)
     first = datetime.fromtimestamp(series.starts_at, clock).replace(tzinfo=None)
     end = until if series.ends_at is None else min(until, series.ends_at)
@@ -53,14 +54,14 @@ def starts(series: Series, after: float, until: float) -> list[float]:
 
 
 def next_start(series: Series, now: float) -> float | None:
-    """Return the next start of the series; None where none is to come."""
+    """Return the next start of the series; None if the series has no more starts."""
     return next(iter(starts(series, now, max(now, series.starts_at) + 8 * 86400.0)), None)
 
 
 def outcome(one: Occurrence, state: str | None, began: bool, now: float) -> SeriesStart:
     """Return the outcome of a start.
 
-    state  of its vcluster; None: it is forgotten
+    state  state of its vcluster; None: there is no record of the vcluster
     began  whether the vcluster has had nodes
     """
     if one.refused:
@@ -74,7 +75,7 @@ def outcome(one: Occurrence, state: str | None, began: bool, now: float) -> Seri
 
 
 def vcluster_name(series: Series, start: float) -> str:
-    """Return the name of the cluster that starts then."""
+    """Return the name of the cluster that starts at `start`: the series' name and the date."""
     return f"{series.name}-{datetime.fromtimestamp(start, ZoneInfo(series.zone)):%Y-%m-%d}"
 
 

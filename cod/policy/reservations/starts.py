@@ -1,9 +1,9 @@
-"""Forecast of each waiting request's start, and the changes that would make it sooner: the plan,
-rolled forward until each has its nodes (`policy.reservations.future`). Pure.
+"""Forecast of each waiting request's start, and of a smaller request that would start sooner. The
+site is simulated until each request has its nodes (`policy.reservations.future`). Pure.
 
-A start is as good as what it is made of: who gives nodes back early makes it sooner, who extends a
-lease or comes before it makes it later. What is told is compared with what happens
-(`usually`).
+A forecast depends on its assumptions. A start is sooner if nodes are given back early, and later if
+a lease is extended or a request of higher precedence is made. Forecasts are compared with the
+actual starts (`usually`).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cod.policy.scheduler.reasons import at, in_, nodes
 from cod.policy.scheduler.snapshot import Decision, NodeKind, SiteSnapshot
 from cod.quantity import span
 
-EVENTS = 2000  # moments that are looked at
+EVENTS = 2000  # moments that are simulated
 HORIZON = 90 * 86400.0  # seconds
-LOOK = 1.0  # seconds until the manager sees a change, with what else has happened by then
+LOOK = 1.0  # seconds until the manager sees a change, together with other changes by then
 FINE, PER_GRAIN, COARSE = 1000, 100_000, 0.05
 WORTH = 300.0
-HINTED = 200  # requests that wait for which it is looked what would make their start sooner
+HINTED = 200  # with more waiting requests, no hints at sooner starts are computed
 NO_LEASE = "no lease that ends would free enough nodes"
 ENDS_FIRST = "the lease of its vcluster ends before nodes are free for it"
 TOO_FAR = "too much happens before it to tell"
@@ -36,8 +36,9 @@ TOO_FAR = "too much happens before it to tell"
 class Start:
     """The expected start of a request.
 
-    at      None: unknown; `why` says why
-    sooner  (nodes, time): with so few nodes it would start by then; None: it would not
+    at      when it starts; None: unknown, for the reason in `why`
+    sooner  (nodes, time): the request would start at that time if it asked for so few nodes; None:
+            no smaller request would start much sooner
     """
 
     request_id: int
@@ -55,8 +56,9 @@ def predicted(
 ) -> list[Start]:
     """Return the starts of all waiting requests of `snapshot`.
 
-    groups  with their usage; needed if shares are on
-    go_on   asked before each moment; False: requests without a start by then get none
+    groups  groups with their usage; needed if shares are on
+    go_on   called before each moment; if it returns False, the simulation ends, and requests that
+            have not started in it have no known start
     """
     found: dict[int, Start] = {}
     hints: dict[int, tuple[int, float]] = {}
@@ -103,8 +105,9 @@ def predicted(
 
 
 def _grain(waiting: int) -> float:
-    """Return the fraction of the remaining time within which moments are merged. With many waiting
-    requests each moment costs much, and distant starts need no precision of seconds."""
+    """Return the fraction of a moment's distance from now within which later moments are merged
+    with it. With many waiting requests each moment takes long to compute, and distant starts need
+    no precision of seconds."""
     return min(COARSE, max(0, waiting - FINE) / PER_GRAIN)
 
 
@@ -115,8 +118,8 @@ def _hint(
     hints: dict[int, tuple[int, float]],
     now: float,
 ) -> None:
-    """Note, for requests of one kind of nodes, how many nodes they could have had at `now`: the
-    first time at which it is half of the request, else the largest number."""
+    """Note in `hints`, for requests of one tuple, how many nodes they could have had at `now`. A
+    hint stays once it is half of the request; until then a larger number replaces it."""
     waiting = {
         refusal.request_id
         for refusal in decision.refusals
@@ -154,22 +157,22 @@ def _left(seen: SiteSnapshot, decision: Decision) -> Counter[NodeKind]:
 
 
 def _worth(hint: tuple[int, float] | None, start: float) -> tuple[int, float] | None:
-    """Return what would make a start sooner, if it is sooner by more than a few minutes."""
+    """Return the hint if it makes the start sooner by more than `WORTH` seconds, else None."""
     return hint if hint is not None and start - hint[1] > WORTH else None
 
 
-# ---------------------------------------------------------------- how right it is
+# ---------------------------------------------------------------- accuracy of forecasts
 
 MINUTE = 60.0
-AHEAD = MINUTE  # seconds: what begins at once is no prediction
-FEW = 10  # starts that have to be compared before it is said how right they usually are
-USUALLY = 0.8  # of starts
+AHEAD = MINUTE  # seconds from a forecast to its start; a shorter one is not compared
+FEW = 10  # compared starts that are needed to state the usual accuracy
+USUALLY = 0.8  # part of starts
 QUANTILES = (0.5, USUALLY, 0.95)
 
 
 def errors(compared: Iterable[tuple[float | None, float | None, float]]) -> list[float]:
-    """Return the errors, in seconds and in order, of starts that were told at least a minute
-    before: of (first told start, when it was told, actual begin)."""
+    """Return the errors in seconds, in order, of starts that were forecast at least `AHEAD` seconds
+    before. `compared`: (forecast start, when it was told, actual start)."""
     return sorted(
         abs(began - start)
         for start, told_at, began in compared
@@ -178,15 +181,15 @@ def errors(compared: Iterable[tuple[float | None, float | None, float]]) -> list
 
 
 def usually(wrong: list[float]) -> float | None:
-    """Return within how many seconds, in whole minutes, starts are usually right; None where too
-    few are known."""
+    """Return the error in seconds, rounded up to minutes, that forecasts usually do not exceed;
+    None if too few have been compared."""
     if len(wrong) < FEW:
         return None
     return max(1, math.ceil(quantiles(wrong)[f"{USUALLY:g}"] / MINUTE)) * MINUTE
 
 
 def quantiles(wrong: list[float]) -> dict[str, float]:
-    """Return the quantiles of ordered errors, by their names; nothing where there are none."""
+    """Return quantiles of the ordered errors, by their names such as '0.5'; none without errors."""
     return {
         f"{part:g}": wrong[min(len(wrong) - 1, math.ceil(part * len(wrong)) - 1)]
         for part in QUANTILES
@@ -195,7 +198,7 @@ def quantiles(wrong: list[float]) -> dict[str, float]:
 
 
 def sentence(start: Start, now: float, within: float | None) -> str:
-    """Return what people are told of a start. `within`: see `usually`."""
+    """Return the sentence that tells people of a start. `within`: see `usually`."""
     if start.at is None:
         text = f"Nobody can tell when it starts: {start.why}"
     else:

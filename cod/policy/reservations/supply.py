@@ -1,5 +1,5 @@
-"""Nodes that reservations in advance can count on: those that nobody holds, and those that come
-back. Pure."""
+"""Nodes that reservations in advance can count on: nodes without a holder, and nodes that will come
+back or can be preempted. Pure."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from cod.policy.scheduler.snapshot import (
 )
 
 SLACK = 20.0
-"""Seconds by which a pass may begin late to take nodes for a reservation: two of its periods."""
+"""Seconds by which the pass that preempts nodes for a reservation may be late: two periods."""
 
 
 Totals = tuple[Sequence[float], Sequence[int]]
-"""Times in order, and how many nodes have come before each of them and after the last. A calendar
-asks for the nodes at each time at which some come: adding up anew would be quadratic."""
+"""Times in order, and the number of nodes that have come before each of them and, at last, in all.
+A calendar asks for the number at each of these times: adding up anew would be quadratic."""
 _NONE: Totals = ((), (0,))
 
 
@@ -43,7 +43,7 @@ def _totals(rows: Iterable[tuple[float, int]]) -> Totals:
 
 
 def _by(totals: Totals, time: float) -> int:
-    """Return how many have come by that time."""
+    """Return how many nodes have come by that time."""
     times, counts = totals
     return counts[bisect_right(times, time)]
 
@@ -51,15 +51,17 @@ def _by(totals: Totals, time: float) -> int:
 class Supply:
     """The present and future nodes, by kind; `preempted` grows while reservations are placed.
 
-    Nodes with usable switch ports are counted in both of their kinds. `own` has each node once, in
-    the kind of its request.
+    Nodes with usable switch ports are counted in two kinds: any port, and usable port. Only `own`,
+    `own_free` and `taking` have each node once, in the kind that its request asks for.
 
-    apart      nodes are told apart by their ports
-    free       unreserved nodes that are available now; `base`: those, and nodes on their way
+    apart      whether nodes are distinguished by their ports
+    free       unreserved nodes that are available now
+    base       the same, plus unreserved nodes on their way
     returns    (time, vcluster, number) of nodes that return by themselves, in order; nodes that
                move count as their new vcluster's
-    own        by request: nodes reserved for it, or being preempted for it; `own_free`: those that
-               are available now; `taking`: those that others still hold
+    own        by request: nodes that are reserved, or being preempted, for it
+    own_free   by request: of these, the nodes that are available now
+    taking     by request: of these, the nodes that other vclusters still hold
     preempted  nodes that vclusters will lose for reservations
     """
 
@@ -79,7 +81,7 @@ class Supply:
         isolated = {request.id for request in snapshot.requests if request.isolated}
 
         def wanted(kind: NodeKind, request_id: int) -> NodeKind:
-            """Return the kind that a request counts its own nodes by."""
+            """Return the kind under which a request counts its own nodes of `kind`."""
             return kind if request_id in isolated else kind.any_port
 
         for free in snapshot.free_nodes:
@@ -152,21 +154,23 @@ class Supply:
         return back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
 
     def available(self, kind: NodeKind, time: float, request_id: int = 0) -> int:
-        """Return how many nodes are available at that time, reserved for the request or for none:
-        free ones, and those on their way that are expected by then."""
+        """Return how many nodes are available at that time: free nodes, and nodes on their way that
+        are expected by then. They are those reserved for the request; 0: unreserved nodes."""
         free = self.own_free[request_id] if request_id else self.free
         return free[kind] + _by(self._come.get((request_id, kind), _NONE), time)
 
     def arrivals(self, kind: NodeKind, request_id: int) -> list[float]:
-        """Return when nodes on their way, for that request or for none, are expected."""
+        """Return when nodes on their way are expected: those reserved for the request, and
+        unreserved ones."""
         return [at for one in (0, request_id) for at, _ in self._arrivals.get((one, kind), ())]
 
     def back(self, kind: NodeKind, time: float) -> int:
-        """Return how many have come back by themselves by then."""
+        """Return how many nodes will have come back by themselves by that time."""
         return _by(self._back.get(kind, _NONE), time)
 
     def later(self, kind: NodeKind, time: float) -> int:
-        """Return how many have come back, or have been taken for reservations, by then."""
+        """Return how many nodes will have come back by themselves, or by preemptions for
+        reservations, by that time."""
         return self.back(kind, time) + sum(
             count for at, count in self._preempted.get(kind, ()) if at <= time
         )
@@ -175,7 +179,7 @@ class Supply:
         self, kind: NodeKind, request: PendingRequest, start: float, short: float
     ) -> int:
         """Return how many nodes vclusters of lower priority can lose by `start`. `short`: the last
-        time at which the kind lacks nodes; nodes that return by then are counted on already."""
+        time at which the kind has too few nodes; nodes that return by then are counted already."""
         return sum(
             self._able(holder, kind, request, start, short)
             for holder in self._holders.get(kind, ())
@@ -188,8 +192,8 @@ class Supply:
         start: float,
         short: Mapping[NodeKind, float],
     ) -> list[Victim]:
-        """Preempt `wanted` nodes, or as many as there are, from the lowest priority first. `short`:
-        see `preemptible`."""
+        """Preempt `wanted` nodes, or as many as possible, from the lowest priority first, and
+        return them. `short`: see `preemptible`."""
         victims = []
         for kind, count in sorted(wanted.items()):
             left = count
@@ -198,12 +202,12 @@ class Supply:
             ):
                 if (part := min(left, self._able(holder, kind, request, start, short[kind]))) > 0:
                     victims.append(Victim(holder.id, kind, part))
-                    # those that are taken may have usable ports, whoever they are taken for
+                    # the preempted nodes may have usable ports, whether they are needed or not
                     for each in (kind.any_port, kind.usable):
                         self._lost[holder.id, each] += part
                     self._lost[holder.id] += part
                     self._lost_of_group[holder.group_id, self._kept.pool(kind.type)] += part
-                    # what is taken does not come back a second time at the end of its lease
+                    # preempted nodes do not come back a second time at the end of their lease
                     back = self._back_at(holder, kind)
                     for each in kind.counted:
                         self._preempted[each].append((start, part))
@@ -226,18 +230,18 @@ class Supply:
         if (
             not outranks(request.priority, holder.priority)
             or holder.id == request.vcluster_id
-            or (back is not None and back <= short)  # it is counted among what comes back
+            or (back is not None and back <= short)  # counted among the nodes that come back
             or (holder.expires_at or math.inf)
             <= start - lead(self._snapshot, kind.type, self._policy) + SLACK
         ):
-            return 0  # after the end of its lease nothing more is taken from it
-        # the three bounds below are of the nodes, of the vcluster and of its group
+            return 0  # a vcluster whose lease has ended loses no more nodes
+        # three bounds: of the nodes of the kind, of the vcluster, and of its group
         own = holder.group_id, self._kept.pool(kind.type)
         mobile = self._mobile[holder.id, kind]
         if self._now + inertia(holder.priority, self._policy) <= start - lead(
             self._snapshot, kind.type, self._policy
         ):
-            mobile = self._staying[holder.id, kind]  # by then nothing protects what it has now
+            mobile = self._staying[holder.id, kind]  # the inertia of all present nodes is over then
         return max(
             0,
             min(
@@ -249,27 +253,27 @@ class Supply:
 
 
 def turnaround(snapshot: SiteSnapshot, type_id: int, policy: Policy) -> float:
-    """Return the seconds until a node of a type that is given back is free again: as learnt, else
-    as the site says."""
+    """Return the seconds until a node of the type is free again after it is given back: the value
+    learnt for the type, else the site's setting."""
     known = snapshot.types.get(type_id)
     return policy.turnaround if known is None or known.turnaround is None else known.turnaround
 
 
 def expected(snapshot: SiteSnapshot, coming: IncomingNodes, policy: Policy, now: float) -> float:
-    """Return when nodes on their way are free: a turnaround after they entered their state. Where
-    that is unknown or over, they are retried: a turnaround from now."""
+    """Return when nodes on their way are free: one turnaround after they entered their state. If
+    that time is unknown or over, return one turnaround from now, because such nodes are retried."""
     whole = turnaround(snapshot, coming.kind.type, policy)
     at = now if coming.since is None else coming.since
     return at + whole if at + whole > now else now + whole
 
 
 def lead(snapshot: SiteSnapshot, type_id: int, policy: Policy) -> float:
-    """Return the seconds before a start at which nodes of a type begin to be taken."""
+    """Return how many seconds before a start nodes of a type must be preempted."""
     return longest_grace(policy) + turnaround(snapshot, type_id, policy)
 
 
 def back_at(holder: VclusterHolder, policy: Policy, erasing: float) -> float | None:
-    """Return when nodes of a vcluster that need `erasing` seconds are free again, if its lease is
-    not extended. None: unknown."""
+    """Return when the nodes of a vcluster are free again after `erasing` seconds, if its lease is
+    not extended. None: its lease has no end."""
     gone = gone_at(holder, policy)
     return None if gone == math.inf else gone + erasing
