@@ -1,19 +1,18 @@
-"""Choice of the host of a database cluster that COD writes to: one at a time, for all servers of a
-site.
+"""Choice of the writer, the one host of a database cluster that all servers of a site write to.
 
-A row of the database, the lease, names the host. Each process of each server renews the lease at
+A row of the database, the lease, names the writer. Each process of each server renews the lease at
 that host once a second, by a write: a host that accepts the write is part of the cluster, and has
-everything that was committed before. The process may read and write there for half of the lease's
-time after it began its last renewal.
+everything that was committed before. After it began its last renewal, the process may read and
+write there for half of the lease's time.
 
-A process that cannot renew asks all hosts. Where the lease's host accepts its write, the process
-goes on there. Otherwise it waits until nobody has renewed the lease for the lease's whole time,
-and then takes it over for a host that answers, with the next epoch. So no process still writes at
-the old host when one begins at the new one, and a process whose own link is cut sees the others'
-renewals at another host and waits. Lengths of time are counted by each observer from what it saw
-itself: no two clocks are compared, and a clock that is set does no harm.
+A process that cannot renew the lease asks all hosts. If the lease's host accepts its write, the
+process goes on there. Otherwise it waits until no process has renewed the lease for the lease's
+whole time, and then takes the lease over for a host that answers, with the next epoch. So no
+process still writes to the old host when another begins at the new one. A process whose own link is
+cut sees the others' renewals at another host, and waits. Each process measures times by its own
+clock only: no two clocks are compared, and setting a clock does no harm.
 
-A host whose lease has an older epoch than one that was seen is never used: it has missed what was
+A host whose lease has an older epoch than the newest known one is never used: it lacks what was
 committed since.
 """
 
@@ -27,17 +26,17 @@ from cod.model import DatabaseLease
 LEASE_SECONDS = 6.0
 RENEWAL_PERIOD = 1.0  # seconds
 NOBODY = DatabaseLease("", 0, 0, 0.0)
-"""The lease of a database whose hosts nobody has written to yet."""
+"""The lease of a database that no process has written to yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriterView:
-    """A process's knowledge of the writer. Times are by its own clock, which nobody sets.
+    """A process's knowledge of the writer. Times are by its own monotonic clock.
 
     host     the writer; '': none is known
-    epoch    of the lease that the process has renewed there
-    until    the process may read and write at the host until then
-    newest   the newest lease that it has seen
+    epoch    epoch of the lease that the process has renewed there
+    until    when the process has to stop reading and writing at the host
+    newest   the newest lease that the process has seen
     since    when it saw that lease first
     """
 
@@ -52,8 +51,8 @@ class WriterView:
 class HostAnswer:
     """A database host's answer about itself.
 
-    lease     as the host has it; None: the database there has no tables yet
-    writable  it accepts writes: it is no replica
+    lease     the lease as stored at the host; None: the database there has no tables yet
+    writable  whether the host accepts writes, and so is no replica
     """
 
     host: str
@@ -63,14 +62,14 @@ class HostAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing may be written: ask the hosts again."""
+    """The process must not write now, and asks the hosts again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Renew the lease of this epoch at its host."""
+    """The process renews the lease of this epoch at its host."""
 
     host: str
     epoch: int
@@ -78,7 +77,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Take over that lease, as the host has it, for the host."""
+    """The process takes the lease over for `host`. `lease`: the present lease, as stored there."""
 
     host: str
     lease: DatabaseLease
@@ -86,7 +85,7 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class UseWithoutLease:
-    """Use the host without a lease: the tables are to be made there."""
+    """The process uses the host without a lease, to create the tables there."""
 
     host: str
 
@@ -97,22 +96,23 @@ def may_write(view: WriterView, now: float) -> bool:
 
 
 def is_writer(view: WriterView, host: str, epoch: int) -> bool:
-    """Return whether what began at that host under that epoch may go on. `cod init` and `cod db
-    upgrade` begin without a lease (0), and make the table that the first is then taken in."""
+    """Return whether work that began at a host under an epoch may go on. `cod init` and `cod db
+    upgrade` begin without a lease (epoch 0), and create the table for the first lease (epoch 1)."""
     return host == view.host and (epoch == view.epoch or (epoch, view.epoch) == (0, 1))
 
 
 def renewed(view: WriterView, host: str, epoch: int, begun: float) -> WriterView:
-    """Return the view after a renewal, or a take-over, which was begun at that time and which the
-    host has committed."""
-    if epoch > view.newest.epoch:  # or the host that it was taken from would be used again
-        # any beat that a host tells is newer: it is seen from then on
+    """Return the view after a renewal or takeover that began at the time `begun` and that the host
+    has committed."""
+    if epoch > view.newest.epoch:  # remember the epoch, so that the former writer is not used again
+        # beat -1: any beat that a host reports is newer
         view = replace(view, newest=DatabaseLease(host, epoch, -1, LEASE_SECONDS), since=begun)
     return replace(view, host=host, epoch=epoch, until=begun + LEASE_SECONDS / 2)
 
 
 def seen(view: WriterView, answers: Sequence[HostAnswer], now: float) -> WriterView:
-    """Return the view after asking the hosts: the newest lease of all, and since when."""
+    """Return the view updated by the hosts' answers: with the newest lease, and when it was first
+    seen."""
     newest = max(
         [view.newest, *(each.lease for each in answers if each.lease)],
         key=lambda lease: (lease.epoch, lease.beat),
@@ -125,8 +125,8 @@ def seen(view: WriterView, answers: Sequence[HostAnswer], now: float) -> WriterV
 def next_step(
     view: WriterView, answers: Sequence[HostAnswer], now: float
 ) -> Renew | TakeOver | UseWithoutLease | Wait:
-    """Return what a process does whose view has just `seen` those answers, in the order in which
-    the site prefers the hosts."""
+    """Return the next action of a process. `view` includes the answers (`seen`); `answers` are in
+    the order in which the site prefers the hosts."""
     newest = view.newest
     if not answers:
         return Wait("no host of the database answers")

@@ -1,8 +1,8 @@
-"""The site's DNS names, and the meaning of each. Pure; who has which address is
-`store.nodes.dns_names`' matter.
+"""The site's DNS zones, and the position of each name in them. Pure; `store.nodes.dns_names` finds
+the addresses.
 
-The site's domain is a zone, each vcluster below it another, and so are the reverse names of each
-subnet::
+The site's domain is a zone, each vcluster below it is a zone, and the reverse names of each subnet
+are one or more zones::
 
     cod.internal            the site's zone (SOA, NS, and the vclusters' NS)
     pool.cod.internal       the zone of a vcluster (SOA, NS)
@@ -10,9 +10,10 @@ subnet::
     _catalog.cod.internal   the list of all zones, for secondaries (RFC 9432)
     77.10.in-addr.arpa      the zone of a subnet 10.77.0.0/16
 
-A subnet's prefix length is rounded up to a whole octet: a /22 has four zones. A longer one than /24
-has a zone as in RFC 2317, 64-127.2.0.192.in-addr.arpa, into which the owner of 2.0.192.in-addr.arpa
-can lead; the plain names of its addresses are answered, too, for clients that ask this server.
+For reverse zones, a subnet's prefix length is rounded up to a whole octet: a /22 has four zones. A
+subnet smaller than a /24 has a zone by RFC 2317, such as 64-127.2.0.192.in-addr.arpa, to which the
+owner of 2.0.192.in-addr.arpa can refer. The plain names of its addresses are answered, too, for
+clients that ask this server.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _SERVERS = re.compile(rf"{NAME_SERVER}[0-9]*")
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """A zone of the site. `kind` and `key` say whose serial it has: ('site', ''), ('vcluster', its
-    name) or ('subnet', its name). `span`: the addresses of a reverse zone."""
+    """A zone of the site. `kind` and `key` identify its serial number: ('site', ''), ('vcluster',
+    name) or ('subnet', name). `span`: the addresses of a reverse zone."""
 
     name: str
     kind: str
@@ -56,10 +57,10 @@ class NamePlace:
     """A name's position in the site's tree.
 
     what  'apex' of a zone, 'server' (a name server), 'vcluster' (the apex of its zone, if there is
-          such a vcluster), 'node', 'address' (a reverse name), 'between' (a domain of reverse
-          names), or 'nothing': a name of ours that cannot be anybody's
-    zone  that it is in, or would be; None: a reverse name outside of the zone of its subnet (RFC
-          2317)
+          such a vcluster), 'node', 'address' (a reverse name), 'between' (a domain above reverse
+          names), or 'nothing' (a name of the site's domain that can never exist)
+    zone  the zone that the name is in, or would be in; None: a reverse name outside the zone of its
+          subnet (RFC 2317)
     """
 
     what: str
@@ -84,8 +85,8 @@ def vcluster_zone(name: str, site: Site) -> Zone:
 
 
 def place(name: str, site: Site, subnets: Iterable[Subnet]) -> NamePlace | None:
-    """Return what `name` (lower case, without the last dot) is; None where it is not the site's to
-    say."""
+    """Return the position of `name` (lower case, without the last dot); None if the site is not
+    responsible for the name."""
     if name == site.domain:
         return NamePlace("apex", site_zone(site))
     if name.endswith("." + site.domain):
@@ -136,13 +137,13 @@ def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> NamePlace | N
         return NamePlace("address", zone, address=first & ~0xFF | int(host))
     ours = ipv4(subnet.block_pool[0]) <= first <= ipv4(subnet.block_pool[1])
     if site.dns.forward and not ours:
-        return None  # others may know
+        return None  # the servers that questions are forwarded to may know the name
     return NamePlace("address", zone if name.endswith("." + zone.name) else None, address=first)
 
 
 def first_address(name: str) -> int | None:
-    """Return the first address that a reverse name (RFC 1035 section 3.5, RFC 2317) is about; None
-    for another name."""
+    """Return the first address that a reverse name (RFC 1035 section 3.5, RFC 2317) covers; None
+    for a name of another sort."""
     if not name.endswith(_ARPA):
         return None
     labels = name.removesuffix(_ARPA).split(".")[::-1]
@@ -173,7 +174,8 @@ def _zone(network: IPv4Network, subnet: str) -> Zone:
 
 
 def reverse_name(address: int, zone: Zone | None = None) -> str:
-    """Return the name of an address in its reverse zone, or its plain one."""
+    """Return the reverse name of an address: in its zone by RFC 2317 if `zone` is one, else its
+    plain reverse name."""
     octets = dotted(address).split(".")[::-1]
     return f"{octets[0]}.{zone.name}" if zone and zone.is_part else ".".join(octets) + _ARPA
 
@@ -184,11 +186,11 @@ def full_name(host: str, vcluster: str, site: Site) -> str:
 
 
 def name_servers(site: Site) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the zones' name servers with their addresses, the first one's first: those that the
-    site file names; by default one name for COD's servers, at their addresses. Those of the site
-    have names below its domain."""
+    """Return (name, addresses) of the zones' name servers: those in the site file, or by default
+    one name with the addresses of all of COD's servers. A server that the site file gives as an
+    address has a name below the site's domain."""
     if not site.dns.name_servers:
-        # in the same order on each server: they have the same zones
+        # sorted, so that the zones are the same on each server
         addresses = dict.fromkeys(each for one in site.subnets for each in sorted(one.servers))
         return [(f"{NAME_SERVER}.{site.domain}", tuple(addresses))]
     return list(_named(site))
@@ -209,5 +211,5 @@ def _is_address(text: str) -> bool:
 
 
 def is_reserved(label: str) -> bool:
-    """Return whether no vcluster may have that name: name servers have it, or may get it."""
+    """Return whether a label is reserved for name servers, so that no vcluster may have it."""
     return _SERVERS.fullmatch(label) is not None

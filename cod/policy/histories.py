@@ -1,13 +1,14 @@
-"""Checks of nodes' histories: the holders of each node, and states that must never be. Pure.
+"""Checks of nodes' histories for states that must never occur, and the holders of each node over
+time. Pure.
 
-A node's history is its transitions (`node_history`). `Histories` reads them, a node's in the order
-of their generations and nodes in any order, and tells of each node its owners over time and its
-violations. `compare` holds the rows of nodes, read at the same moment, against the histories and
-against themselves. It knows the table of transitions and nothing of the rest of the policy, so
-that what it finds is no mistake that it shares with the server.
+A node's history is its transitions (`node_history`). `Histories` reads the transitions of a node in
+the order of their generations, and nodes in any order. It finds violations, and records each node's
+holders over time. `compare` compares the rows of nodes, read at the same moment, with the histories
+and with each other. The checks use the table of transitions but no other part of the policy, so
+that they do not repeat a mistake of the server.
 
-A disk may be handed on without being erased in one case: to the group whose data is on it, where
-its last holder's template keeps disks, or where partition tables alone were erased.
+A disk may be handed on without being erased in one case only: to the group whose data is on it, if
+its last holder's template keeps disks, or if only its partition tables were erased.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ FREE = frozenset({NodeState.INACTIVE, NodeState.OFF})
 WRITTEN = OWN_SYSTEM | {NodeState.PRIME}
 """States in which a node's disks are written for its holder, or by its holder."""
 KEPT = frozenset({Disk.CLEAN, Disk.FOREIGN, Disk.CACHED, Disk.TABLES})
-"""What the disks of a free node may be. CACHED and TABLES are kept for one group. DIRTY, too, where
-nobody has written to them: a disk was marked keep, and is no longer."""
+"""The allowed states of a free node's disks. CACHED and TABLES are kept for one group. DIRTY is
+allowed, too, if no holder has written to them: a disk was marked keep, and no longer is."""
 
 _ARROWS = {
     (state.value, event.value): to.value for (state, event), to in NODE_TRANSITIONS.items()
@@ -31,7 +32,7 @@ _ARROWS = {
 
 
 class ViolationKind(StrEnum):
-    """Rule that a violation breaks."""
+    """The rule that is broken."""
 
     OWNERS = "two owners"
     IMAGE = "another's image"
@@ -53,8 +54,8 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class NodeTransition:
-    """One row of `node_history`. `holder`: the vcluster that holds the node after it; `erased`:
-    'whole', 'tables' or '' (not told), of the disks before it."""
+    """One row of `node_history`. `holder`: the vcluster that holds the node afterwards; `erased`:
+    how the disks were erased before, 'whole', 'tables' or '' (not recorded)."""
 
     id: int
     node: int
@@ -71,14 +72,15 @@ class NodeTransition:
 class NodeRow:
     """One node at one moment.
 
-    holder_state    of its vcluster
-    users           the groups that may use it; `group`: its holder's
-    addresses       how many it has of a vcluster's block; `strange`: those of them that are not in
-                    a block of its holder
-    template_group  whose template it runs; null: the site's, or none
-    vlan            that its switch port is wanted in; null: the provisioning VLAN, or not known;
-                    `own_vlan`: its holder's
-    volumes         that its holder mounts, each with its group
+    holder_state    state of its vcluster
+    group           group of its vcluster
+    users           groups that may use the node
+    addresses       number of its addresses in vclusters' address blocks
+    strange         of these, the addresses that are in no block of its holder
+    template_group  group of the template that it runs; None: it is the site's, or there is none
+    vlan            VLAN that its switch port is to be in; None: the provisioning VLAN, or unknown
+    own_vlan        VLAN of its holder; None: none
+    volumes         (volume, its group) for each volume that its holder mounts
     """
 
     node: int
@@ -99,7 +101,8 @@ class NodeRow:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A state of a node that must never be. `row`: of `node_history`; None: of the node itself."""
+    """A state of a node that must never occur. `row`: the row of `node_history` that shows it;
+    None: the node's own row shows it."""
 
     node: int
     row: int | None
@@ -108,7 +111,7 @@ class Violation:
     about: str
 
     def __str__(self) -> str:
-        """Return the violation as a sentence for people who read rows."""
+        """Return the violation as a sentence with the numbers of node and row."""
         where = f"node {self.node}" if self.row is None else f"node {self.node}, row {self.row}"
         return f"{where}: {self.about}"
 
@@ -117,8 +120,8 @@ class Violation:
 class Span:
     """A time in which a node had one holder, or none.
 
-    until   null: it lasts
-    erased  nobody held the node, and its disks were erased
+    until   None: it has not ended
+    erased  whether the disks were erased while the node had no holder
     """
 
     holder: int | None
@@ -129,11 +132,13 @@ class Span:
 
 @dataclass(slots=True)
 class _Past:
-    """One node's history up to the row that is read.
+    """The result of one node's history so far.
 
-    owner   its last holder, until it is free
-    groups  whose data may be on its disks
-    kept    the disks may be handed on to the one group whose data they hold
+    last    the last transition
+    spans   its holders over time
+    owner   its last holder, until the node is free
+    groups  groups whose data may be on its disks
+    kept    whether the disks may be handed on unerased to the one group whose data they hold
     """
 
     last: NodeTransition
@@ -145,10 +150,10 @@ class _Past:
 
 @dataclass(slots=True)
 class Histories:
-    """Reads transitions as they come, and says what none of them may show.
+    """A checker that reads transitions one by one.
 
-    owners  vclusters by id; one that is missing counts as its own group, which keeps no disks
-    whole   each history begins with the machine's first appearance: nothing was pruned
+    owners  vclusters by id. A missing vcluster counts as a group of its own that keeps no disks
+    whole   whether each history begins with the machine's first appearance: nothing was pruned
     """
 
     owners: Mapping[int, Owner] = field(default_factory=dict)
@@ -156,7 +161,7 @@ class Histories:
     _pasts: dict[int, _Past] = field(default_factory=dict)
 
     def add(self, row: NodeTransition) -> list[Violation]:
-        """Read one further transition; return what is wrong with it."""
+        """Read the next transition of a node, and return its violations."""
         past = self._pasts.get(row.node)
         if past is None:
             found = list(_first(row)) if self.whole else []
@@ -175,20 +180,20 @@ class Histories:
         return [Violation(row.node, row.id, row.at, kind, about) for kind, about in found]
 
     def spans(self, node: int) -> list[Span]:
-        """Return the node's owners over time, the oldest first."""
+        """Return the node's holders over time, the oldest first."""
         past = self._pasts.get(node)
         return [] if past is None else past.spans
 
     def name(self, holder: int | None) -> str:
-        """Return what a vcluster is called: by its group and its name."""
+        """Return a vcluster's name as 'group/name'; its id if it is unknown; 'nobody' for None."""
         if holder is None:
             return "nobody"
         owner = self.owners.get(holder)
         return str(holder) if owner is None else f"{owner.group}/{owner.name}"
 
     def compare(self, rows: Iterable[NodeRow]) -> list[Violation]:
-        """Return in what the rows of nodes, read at one moment together with the history up to
-        here, contradict the history or themselves."""
+        """Return the violations in rows of nodes that were read at the same moment as the history:
+        contradictions to the history, or inside a row."""
         return [
             Violation(row.node, None, None, kind, about)
             for row in rows
@@ -200,7 +205,7 @@ class Histories:
         return f"of vcluster {holder}" if owner is None else owner.group
 
     def _owned(self, past: _Past, row: NodeTransition) -> Iterator[tuple[ViolationKind, str]]:
-        """Yield why the node cannot have the holder that `row` says."""
+        """Yield the reasons why the node cannot have the holder of `row`."""
         holder = self.name(row.holder)
         if row.holder is not None and row.to_state in FREE:
             yield ViolationKind.OWNERS, f"is {row.to_state} and held by {holder}"
@@ -213,9 +218,10 @@ class Histories:
             yield ViolationKind.OWNERS, f"is taken by {holder} while it is {past.last.to_state}"
 
     def _disks(self, past: _Past, row: NodeTransition) -> Iterator[tuple[ViolationKind, str]]:
-        """Follow what may be on the node's disks; yield who gets to see it that must not."""
+        """Keep track of the groups whose data may be on the node's disks. Yield cases in which
+        another group could read the data."""
         if row.event == NodeEvent.WIPED:
-            # the data is still there, and may be met by the same group alone
+            # if only tables were erased, the data is still there, and only its group may get it
             past.kept = row.erased == "tables"
             past.groups = past.groups if past.kept else frozenset()
             if past.spans[-1].holder is None:
@@ -246,7 +252,7 @@ class Histories:
             )
 
     def _contradictions(self, row: NodeRow) -> Iterator[tuple[ViolationKind, str]]:
-        """Yield in what a node's row contradicts its history."""
+        """Yield the contradictions between a node's row and its history."""
         past = self._pasts.get(row.node)
         if past is None:
             yield ViolationKind.HISTORY, "has no history"
@@ -277,7 +283,7 @@ class Histories:
 
 
 def violations(history: Iterable[NodeTransition], *, whole: bool = True) -> list[Violation]:
-    """Return all that is wrong with histories of nodes whose vclusters are not told."""
+    """Return all violations in histories, without knowledge of the vclusters' groups."""
     histories = Histories(whole=whole)
     return [one for row in history for one in histories.add(row)]
 
@@ -291,7 +297,7 @@ def _first(row: NodeTransition) -> Iterator[tuple[ViolationKind, str]]:
 
 
 def _follows(last: NodeTransition, row: NodeTransition) -> Iterator[tuple[ViolationKind, str]]:
-    """Yield why `row` cannot be the next after `last`."""
+    """Yield the reasons why `row` cannot follow `last`."""
     if row.generation == last.generation:
         yield (
             ViolationKind.OWNERS,
@@ -310,7 +316,7 @@ def _follows(last: NodeTransition, row: NodeTransition) -> Iterator[tuple[Violat
 
 
 def _strange(row: NodeRow) -> Iterator[tuple[ViolationKind, str]]:
-    """Yield what a node has at one moment that is not its holder's."""
+    """Yield things that a node has at one moment although they are not its holder's."""
     if row.users != (() if row.holder is None else (row.group,)):
         users = ", ".join(row.users) or "nobody"
         yield ViolationKind.OWNERS, f"is held by group {row.group}, and may be used by {users}"

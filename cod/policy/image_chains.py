@@ -1,10 +1,10 @@
-"""Chains of nodes that pass an image on, while they are primed with it. Pure.
+"""Chains of nodes that pass an image on to each other while they are primed with it. Pure.
 
-Nodes form a chain in the order in which their priming began, those that began together by block and
-switch port; each asks the node before it, and those before that one where it fails. A chain uses
-every link once in each direction, and costs one chunk's time for each node. In a tree, which is
-less deep, nodes would share the link of the node that they ask. So that the end of a long row does
-not wait too long, every `CHAIN`th node asks the server.
+Nodes form a chain in the order in which their priming began; nodes that began together are ordered
+by block and switch port. Each node fetches the image from the node before it, or from nodes further
+up if that node fails. A chain uses every link once in each direction, and each node adds the time
+of one chunk. A tree would be less deep, but its nodes would share the link of the node that they
+fetch from. To keep chains short, every `CHAIN`th node fetches from the server.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from collections.abc import Iterable, Mapping
 
 from cod.model import ImageReceiver
 
-CHAIN = 64  # nodes
-ABOVE = 3  # of them that each is told of
-PORT = 8074  # on nodes
-LINGER = 60  # seconds that a node stays for others at most
-TOKEN_LASTS = 12 * 3600.0  # seconds; a node's key ends with its order, mostly earlier
+CHAIN = 64  # nodes of a chain
+ABOVE = 3  # nodes further up the chain that each node is told of
+PORT = 8074  # port on nodes
+LINGER = 60  # most seconds that a primed node stays to serve others
+TOKEN_LASTS = 12 * 3600.0  # seconds; a node's key ends with its order, which is usually earlier
 
 
 def chains(receivers: Iterable[ImageReceiver]) -> Mapping[int, tuple[ImageReceiver, ...]]:
-    """Return the nodes that each node is to ask, the first choice first, by its id. `receivers`:
-    all that are being primed, in the order of the chain.
+    """Return, by each node's id, the nodes that it fetches the image from, the first choice first.
+    `receivers`: all nodes that are being primed, in the order of the chain.
 
-    A node asks others of its subnet that have the same template. Those that erase their disks first
-    have nothing for the others, but write at about the same time: they make a chain of their own,
-    and ask the others after it. One that only stays for others is about to leave.
+    A node fetches from nodes of its subnet that are primed with the same template. Nodes that erase
+    their disks first have nothing to pass on yet, but will all write at about the same time: they
+    form a chain of their own, and fetch from writing nodes as a second choice. A node that only
+    stays to serve others is about to leave, and no further node is chained to it.
     """
     rows: dict[tuple[int | None, str | None, bool], list[ImageReceiver]] = defaultdict(list)
     found = {}

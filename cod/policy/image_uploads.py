@@ -1,5 +1,5 @@
-"""Decisions about uploads: is there room for one; how much of its file can be believed after a
-crash; whose file is taken in next; what is lost with a server. Pure."""
+"""Decisions about uploads of images: room in a quota, the valid part of a file after a crash, the
+image to ingest next, and files that are lost with a server. Pure."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from cod.model import Image, Refused
 def next_turn(
     waiting: Sequence[Image], busy: Collection[int | None], served: Mapping[int | None, float]
 ) -> Image | None:
-    """Return the image of `waiting`, the oldest first, to take in next. None: each is of a group
-    that has its turn.
+    """Return the image to ingest next. None: an image of each waiting group is being ingested.
 
-    busy    groups, by id, of which an image is being taken in: a group has one turn at a time
-    served  when each group's last turn began; the group that has waited longest is next
+    waiting  the waiting images, the oldest first
+    busy     ids of the groups of which an image is being ingested: one of a group at a time
+    served   when the last ingest of each group began; the group that has waited longest is next
     """
     theirs = [image for image in waiting if image.group_id not in busy]
     return min(theirs, key=lambda image: served.get(image.group_id, 0.0), default=None)
 
 
 def wanted_content(plain: bool, raw: bool) -> str:
-    """Return what an image is said to hold before it is taken in: 'file' (served as it is), 'raw'
-    (nothing that needs to be known here) or ''. Raises `Refused`."""
+    """Return the content that is requested for an image before it is ingested: 'file' (served as it
+    is), 'raw' (a disk or partition that is not examined), or '' (to be found out). Raises `Refused`
+    if both are requested."""
     if plain and raw:
         raise Refused(
             "invalid",
@@ -38,7 +39,7 @@ def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
     """Raise `Refused` unless `size` bytes more fit.
 
     quota  bytes that the group's images and open uploads may have; None: no limit
-    taken  bytes that they have
+    taken  bytes that they have now
     """
     if quota is not None and taken + size > quota:
         raise Refused(
@@ -50,8 +51,8 @@ def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
 
 
 def check_open(present: int, most: int, what: str, group: str) -> None:
-    """Raise `Refused` where the group has `most` of what it may have under way at once; 0: any
-    number. `what`: its noun, such as 'open uploads'."""
+    """Raise `Refused` if the group has `most` or more things under way; `most` 0: no limit. `what`:
+    the noun for them, such as 'open uploads'."""
     if most and present >= most:
         raise Refused(
             "slow_down", f"group {group} has {present} {what}, and may have {most}: end some first"
@@ -59,24 +60,23 @@ def check_open(present: int, most: int, what: str, group: str) -> None:
 
 
 def believed(offset: int, boot: str, here: str, length: int) -> int:
-    """Return the bytes of an upload's file that are what was sent.
+    """Return how many bytes of an upload's file can be trusted to be what was sent.
 
-    offset  flushed to the disk, says the row
-    boot    which boot of a host has written the file since; '': beyond `offset` it is not to be
-            trusted
-    here    this host's boot
-    length  of the file
+    offset  bytes that are flushed to the disk, by the upload's row
+    boot    id of the host's boot that has written the rest; '': unknown, the rest is not trusted
+    here    id of this host's present boot
+    length  length of the file
 
-    A process that dies leaves what it has written in the system's memory, in order. With the system
-    itself the order goes: what was not flushed may be holes, and only the row is certain. A file
-    that is shorter was lost or replaced.
+    When a process dies, all that it has written is still in the system's memory, in order. When the
+    system crashes, data that was not flushed may have holes, and only `offset` is certain. A file
+    that is shorter than `offset` was lost or replaced.
     """
     return length if length <= offset or (boot and boot == here) else offset
 
 
 def lost_files(state: str, servers: Sequence[str]) -> str:
-    """Return why an image in that state cannot be used, where no other than these servers, which do
-    not run, have its files."""
+    """Return why an image in `state` cannot be used: its files are only on `servers`, which do not
+    run."""
     where = ", ".join(servers)
     if state == "ready":
         return f"Its files are only on {where}, which does not run."

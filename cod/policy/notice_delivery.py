@@ -1,5 +1,5 @@
-"""Delivery of notices: allowed destinations, the due ones that go now, and the time at which a
-failed delivery is tried again. Pure."""
+"""Delivery of notices: allowed destinations, the due deliveries to start now, and when a failed
+delivery is tried again. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each f
 LONGEST_PAUSE = 3600.0
 DAY = 86400.0
 GIVEN_UP = DAY  # seconds after a notice was written
-SETTLED = 60.0  # seconds in which transactions that began before a daily mail was due are over
-AT_ONCE = 32  # deliveries
-OF_ONE_HOST = 4  # of these
+SETTLED = 60.0  # seconds after which transactions that began before a daily mail was due have ended
+AT_ONCE = 32  # most deliveries at a time
+OF_ONE_HOST = 4  # most deliveries to one host at a time
 LONGEST_URL = 2000
 MOST_ADDRESSES = 20
 # RFC 6052: the IPv4 address is in the last four bytes
@@ -25,7 +25,7 @@ _NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
 
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
 _DOMAIN = f"(?ai:{DNS_NAME})"
-# RFC 5321, no quoted ones
+# addresses by RFC 5321, without quoted local parts
 _ADDRESS = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_DOMAIN}\Z")
 _HOST = re.compile(rf"(?=.{{1,253}}\Z){_DOMAIN}\.?\Z")
 
@@ -35,10 +35,11 @@ Target = tuple[str, str]  # channel ('webhook', 'email') and target, as in `noti
 
 
 def addresses(text: str) -> tuple[str, ...]:
-    """Return the e-mail addresses of a comma-separated list. Raises ValueError with a sentence.
+    """Return the e-mail addresses of a comma-separated list. Raises `ValueError` with a message for
+    people.
 
-    Plain ASCII addresses without display names, quotes or comments: nothing in them can end a
-    header line.
+    The addresses are plain ASCII without display names, quotes or comments, so that they cannot
+    break out of a header line.
     """
     found = tuple(part.strip(" ") for part in text.split(",")) if text.strip(" ") else ()
     for each in found:
@@ -52,13 +53,13 @@ def addresses(text: str) -> tuple[str, ...]:
 
 
 def without(listed: Iterable[str], left_out: Iterable[str]) -> tuple[str, ...]:
-    """Return the listed addresses but those `left_out`, however their letters are written."""
+    """Return the listed addresses without those in `left_out`, compared without regard to case."""
     gone = {each.lower() for each in left_out}
     return tuple(each for each in listed if each.lower() not in gone)
 
 
 def check_email(text: str) -> str:
-    """Return a group's `email` as it is kept. Raises `Refused`."""
+    """Return a group's `email` in the form in which it is stored. Raises `Refused`."""
     try:
         return ", ".join(addresses(text))
     except ValueError as error:
@@ -76,8 +77,7 @@ def check_address(text: str) -> str:
 def check_webhook(url: str, rules: NoticeRules) -> str:
     """Return a group's `webhook`; '' for none. Raises `Refused`.
 
-    A name is looked at again each time that it is connected to (`may_reach`): what it means can
-    change.
+    A host name is checked again at each connection (`may_reach`), because its addresses can change.
     """
     problem = url and (_url_problem(url) or _host_problem(url, rules))
     if problem:
@@ -124,12 +124,12 @@ def _host_problem(url: str, rules: NoticeRules) -> str:
 def may_reach(
     address: str, local: bool, own: Iterable[str] = (), closed: Iterable[str] = ()
 ) -> bool:
-    """Return whether a webhook may be posted to that IP address. Never in one of the `closed`
-    networks, which the site names.
+    """Return whether a webhook may be posted to that IP address.
 
-    Not to loopback, link-local (where clouds keep their credentials), unspecified, multicast and
-    reserved ones, nor to the server's `own`, unless `local`: who names a webhook must not speak
-    with the server's voice to what trusts it. Multicast and unspecified ones never.
+    Addresses in the `closed` networks, which the site names, and multicast and unspecified
+    addresses are never allowed. Loopback, link-local (where clouds offer credentials) and reserved
+    addresses, and the server's `own` addresses, are allowed only with `local`: otherwise the owner
+    of a webhook could make the server send requests to services that trust it.
     """
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
@@ -145,8 +145,8 @@ def may_reach(
 
 
 def host(target: Target) -> str:
-    """Return what a delivery to `target` keeps busy: the webhook's host, or the site's mail
-    server."""
+    """Return the host that a delivery to `target` connects to: the webhook's host, or 'mail server'
+    for the site's."""
     channel, url = target
     if channel != "webhook":
         return "mail server"
@@ -160,11 +160,11 @@ def host(target: Target) -> str:
 
 
 def pick(due: Iterable[Target], running: Iterable[Target]) -> list[Target]:
-    """Return those of the `due` targets (most urgent first) that are sent to now, while `running`
-    are.
+    """Return the `due` targets (most urgent first) to start deliveries to now, given the targets of
+    `running` deliveries.
 
-    One at a time to a target, `OF_ONE_HOST` to a host, `AT_ONCE` altogether: who does not answer
-    keeps up nobody but himself.
+    There is one delivery at a time to a target, `OF_ONE_HOST` to a host, and `AT_ONCE` in all, so
+    that a host that does not answer delays only its own deliveries.
     """
     busy = set(running)
     hosts = Counter(map(host, busy))
@@ -180,15 +180,15 @@ def pick(due: Iterable[Target], running: Iterable[Target]) -> list[Target]:
 
 
 def digest_before(now: float, hour: int) -> float:
-    """Return the time up to which notices belong into a daily mail that is due: the last `hour` of
-    a day (UTC) that is `SETTLED` seconds past."""
+    """Return the time up to which notices belong to a daily mail that is due: the last `hour`
+    o'clock (UTC) that is at least `SETTLED` seconds ago."""
     at = hour * 3600.0
     return (now - SETTLED - at) // DAY * DAY + at
 
 
 def retry_after(attempts: int, age: float) -> float | None:
-    """Return seconds until the next attempt, after `attempts` for a notice that is `age` seconds
-    old; None: it is given up."""
+    """Return the seconds until the next attempt, after `attempts` failures for a notice that is
+    `age` seconds old; None: the notice is given up."""
     if age >= GIVEN_UP:
         return None
     return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE)

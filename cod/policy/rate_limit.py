@@ -1,20 +1,21 @@
-"""Rate limits: so often in a span of time, all at once or one after the other. Pure.
+"""Rate limits: so many actions in a span of time, at once or spread over it. Pure.
 
-One number remembers it (the generic cell rate algorithm, ITU-T I.371): the time at which all that
-was done would be forgotten. Each deed moves it on by the time in which one is forgotten; further
-ahead than the span it may not be.
+A single number, the mark, is stored (generic cell rate algorithm, ITU-T I.371): the time at which
+all past actions are forgotten. Each action moves the mark on by the time in which one action is
+forgotten. The mark may not be further ahead of the present than the span.
 """
 
 from __future__ import annotations
 
 
 def done_once(mark: float | None, now: float, most: float, span: float) -> tuple[float, float]:
-    """Return (the mark after one deed more, seconds to wait before it may be done; 0.0: at once).
+    """Return (the mark after one more action, seconds to wait before the action is allowed; 0.0: it
+    is allowed now).
 
-    mark  None: nothing was done before
-    most  deeds in `span` seconds
+    mark  None: there were no actions before
+    most  actions that are allowed in `span` seconds
     """
-    # so far ahead it is only when the clock was set back meanwhile
+    # so far ahead only if the clock was set back meanwhile
     if mark is None or mark > now + 2 * span:
         mark = now
     after = max(now, mark) + span / most

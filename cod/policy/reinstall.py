@@ -1,5 +1,5 @@
-"""Installing a node anew in the hands of its holder: may it be, what it does, and which of a
-cluster's nodes are next. Pure."""
+"""Reinstalling a node that its vcluster keeps: whether that is possible, the node's step, and which
+of a vcluster's nodes are next. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Wanted = tuple[Node, Reinstall]
 
 
 def check(node: Node) -> None:
-    """Check that the node can be installed anew. Raises `Refused`."""
+    """Raise `Refused` unless the node can be reinstalled."""
     if node.power_driver in CANNOT_SWITCH_OFF and node.state != NodeState.TRAMPOLINE:
         raise Refused(
             "conflict",
@@ -24,8 +24,8 @@ def check(node: Node) -> None:
 
 
 def step(wanted: Reinstall, template: str) -> Step:
-    """Return the step of a node that leaves its system, or its way there, to be installed with
-    `template`. Nothing that is on its disks is trusted any more."""
+    """Return the step of a node that leaves its system, or the installation of it, to be
+    reinstalled with `template`. Its disks then count as dirty."""
     columns = {
         "template_id": wanted.template_id,
         "disk": Disk.DIRTY,
@@ -39,21 +39,23 @@ def step(wanted: Reinstall, template: str) -> Step:
 
 
 def is_over(node: Node, wanted: Reinstall) -> bool:
-    """Return whether the node runs what was to be installed, or has left the cluster."""
+    """Return whether the reinstallation has ended: the node runs the new system, or has left the
+    vcluster."""
     if node.vcluster_id != wanted.vcluster_id:
         return True
     return wanted.begun_at is not None and node.state == NodeState.ACTIVE
 
 
 def has_failed(node: Node, wanted: Reinstall) -> bool:
-    """Return whether the node was lost on its way: the next one may be lost like it."""
+    """Return whether the vcluster lost the node during the reinstallation. The next node might be
+    lost, too."""
     left = node.vcluster_id != wanted.vcluster_id
     return left and wanted.begun_at is not None and bool(node.reason)
 
 
 def due(every: Sequence[Wanted]) -> list[Wanted]:
-    """Return those of a cluster's nodes that begin now: as many as may be under way at once, less
-    those that are. Nodes that are not active anyway go first."""
+    """Return the nodes of a vcluster to reinstall now: as many as may be under way at once, minus
+    those under way. Nodes that are not active go first."""
     under_way = sum(row.begun_at is not None and not is_over(node, row) for node, row in every)
     waiting = [
         (node, row)

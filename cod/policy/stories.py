@@ -1,10 +1,10 @@
-"""Comparison of a machine's and the database's account of a node. Pure.
+"""Comparison of the installation on a node's disk with the database, for a database that was
+restored from a backup. Pure.
 
-A node's disk is marked when it is installed: the NoCloud seed's instance id is the id of the order,
-`NODE.GENERATION`, and its host name ends in the vcluster's. A mark that is newer than any
-installation that the database can know of shows that the database has forgotten one. Content
-without a mark may be the system of a template without a seed: it is a doubt, and nothing is erased
-on a doubt.
+Installing a node marks its disk: the NoCloud seed's instance id is the id of the order,
+`NODE.GENERATION`, and its host name ends in the vcluster's name. A mark that is newer than the
+newest installation in the database shows that the database has lost one. Content without a mark may
+be the system of a template without a seed. That is doubtful, so such content is not erased.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ _MARK = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})(?: ([A-Za-z0-9.-]{1,253}))?")
 
 
 def judge(node_id: int, known: int, marks: str) -> tuple[StoryVerdict, str]:
-    """Return whether an agent's word about its disks agrees with the database, and that word as a
-    sentence for people.
+    """Return whether an agent's report about its disks agrees with the database, and the report as
+    a phrase for people.
 
-    known  the newest generation in which the database can have had the node installed
-    marks  'blank', 'other', or the mark of the newest installation: NODE.GENERATION HOSTNAME
+    known  the newest generation of an installation of the node that the database can know of
+    marks  the report: 'blank', 'other', or the mark of the newest installation, NODE.GENERATION
+           HOSTNAME
     """
     if marks == BLANK:
         return StoryVerdict.AGREES, "its disks are blank"
@@ -39,7 +40,7 @@ def judge(node_id: int, known: int, marks: str) -> tuple[StoryVerdict, str]:
 
 
 def both(state: str, holder: str | None, known: int, mark: str) -> str:
-    """Return both stories of a node that differ, for people."""
+    """Return a sentence about a node for which the database and the machine disagree."""
     whose = f"held by {holder}" if holder else "free"
     database = f"the database says {whose}, {state}, installed in generation {known} at the latest"
     return f"{database}; the machine says: {mark}"

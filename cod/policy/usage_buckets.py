@@ -1,22 +1,22 @@
-"""The pool over time, in spans: which a minute belongs to, how long each is kept, which answer a
-question. Pure."""
+"""The spans of time in which the pool's usage is recorded: the spans that a time belongs to, how
+long they are kept, and which spans to show. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 MINUTES, HOURS, DAYS = 300, 3600, 86400
-# seconds; each the multiple of the one before; they begin at multiples of themselves
+# lengths in seconds, each a multiple of the one before; a span begins at a multiple of its length
 SPANS = (MINUTES, HOURS, DAYS)
 KEPT = {MINUTES: 86400.0, HOURS: 32 * 86400.0}  # seconds; days are kept for ever
 UNKNOWN = 900.0
-"""Seconds after which nobody knows what was between two counts: nothing is put down."""
+"""If more seconds are between two counts, the time between them is unknown and is not recorded."""
 LONGEST = 400 * DAYS
 
 
 def pieces(since: float, until: float) -> Iterator[tuple[int, int, float]]:
-    """Yield (span, its start, seconds) for the time between two counts; none where it is too long,
-    or the clock went back."""
+    """Yield (length of a span, its start, seconds in it) for the time between two counts; nothing
+    if that time is longer than `UNKNOWN`, or the clock was set back."""
     if not 0 < until - since <= UNKNOWN:
         return
     for span in SPANS:
@@ -27,7 +27,8 @@ def pieces(since: float, until: float) -> Iterator[tuple[int, int, float]]:
 
 
 def span_for(since: float, until: float, now: float) -> int:
-    """Return the span to show that time in: some fifty of them, if they are kept so long."""
+    """Return the length of the spans in which to show a time: the shortest that gives about fifty
+    of them and is kept long enough."""
     for span, most in ((MINUTES, 4 * HOURS), (HOURS, 2 * DAYS)):
         if until - since <= most and since >= now - KEPT[span]:
             return span
@@ -35,7 +36,7 @@ def span_for(since: float, until: float, now: float) -> int:
 
 
 def starts(since: float, until: float, span: int) -> list[int]:
-    """Return where the spans begin that the time between touches."""
+    """Return the starts of the spans that overlap the time from `since` to `until`."""
     first = int(since // span) * span
     last = int(-(-until // span)) * span
     return list(range(first, max(last, first + span), span))

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from cod.model import DNS_NAME, Refused, Site, VclusterName
 from cod.policy.people import names as labels
 
-_GIVEN = re.compile(r"n[0-9]+")  # as `store.scheduler.vclusters.free_hostnames` calls nodes
+_GIVEN = re.compile(r"n[0-9]+")  # host names by `store.scheduler.vclusters.free_hostnames`
 _LONGEST = 253  # characters of a full name
-_STEPS = 8  # names from one to another until a node: resolvers follow about as many
+_STEPS = 8  # most names in a chain to a node: resolvers follow about as many
 
 
 @dataclass(frozen=True, slots=True)
 class NameTarget:
-    """Target of a name. `external`: `name` is a full name elsewhere; otherwise a label in the
-    vcluster."""
+    """The target of a name. `external`: `name` is a full DNS name outside of the vcluster;
+    otherwise it is a label in the vcluster."""
 
     name: str
     external: bool
@@ -32,10 +32,11 @@ def check(
     known: Mapping[str, VclusterName],
     site: Site,
 ) -> NameTarget:
-    """Return the target of the name `name`. Raises `Refused` where the rules stand against it.
+    """Return the target for a new or changed name `name`. Raises `Refused` if name or target is not
+    allowed.
 
     hosts   host names of the vcluster's nodes
-    known   the names that it has
+    known   the names that the vcluster has
     """
     labels.check_label(name)
     if _GIVEN.fullmatch(name) or name in hosts:
@@ -73,8 +74,8 @@ def check(
 
 
 def follow(name: str, known: Mapping[str, VclusterName]) -> list[VclusterName]:
-    """Return the names that lead on from `name`, itself first; none where it is no name of the
-    vcluster."""
+    """Return the chain of names from `name` on, `name` itself first; empty if `name` is no name of
+    the vcluster."""
     targets = {one.name: one.target for one in known.values() if not one.external}
     return [known[each] for each in _chain(name, targets) if each in known]
 
@@ -107,7 +108,7 @@ def _target(text: str, vcluster: str, site: Site) -> NameTarget:
 
 
 def _chain(name: str, targets: Mapping[str, str]) -> list[str]:
-    """Return `name` and what it leads to, step by step, each once."""
+    """Return `name`, its target, the target's target and so on, each once."""
     chain = [name]
     while (following := targets.get(chain[-1])) is not None and following not in chain:
         chain.append(following)

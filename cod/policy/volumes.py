@@ -1,5 +1,5 @@
-"""Decisions about volumes: where they may be mounted, which addresses may reach them, when to try
-again. Pure."""
+"""Decisions about volumes: allowed mount points, sizes and snapshots, the clients of exports, the
+automounter's maps, and when a failed change is tried again. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cod.model import AddressRange, Attachment, ExportClient, Refused, Volume, V
 
 SMALLEST = 2**20  # bytes
 FIRST_PAUSE = 2.0  # seconds after the first failure, twice as long after each further one
-# an export has to come down, however long its file server is away: nothing is given up for good
+# no change is given up: an export has to be removed, however long its file server is away
 LONGEST_PAUSE = 300.0
-MOST_SNAPSHOTS = 100  # of a volume: with thousands of them, file systems become slow
+MOST_SNAPSHOTS = 100  # snapshots of a volume: with thousands, file systems become slow
 TELL = 5  # failures after which people are told: about a minute
 MASTER, DIRECT = "auto.master", "auto.direct"  # names of the automounter's maps
 _MOUNT = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]{0,62}){1,4}")
@@ -24,9 +24,9 @@ _SYSTEM = frozenset(
         " usr var",
     )
 )
-"""Folders at the top that nodes' operating systems are made of."""
+"""Top-level folders of nodes' operating systems."""
 _FREE = {"usr": frozenset({"local"})}
-"""What a volume may be mounted at, or below, in a folder of the system."""
+"""Folders inside these at which, or below which, volumes may be mounted all the same."""
 _TAKEN = {
     "var": frozenset(
         re.findall(
@@ -36,8 +36,8 @@ _TAKEN = {
         )
     )
 }
-"""What no volume may be mounted at, or below, where the rest of the folder is free:
-/var/scratch."""
+"""Folders at which, or below which, no volumes may be mounted, although others beside them, such as
+/var/scratch, are free."""
 
 
 def check_mount(mount: str) -> None:
@@ -61,7 +61,8 @@ def check_mount(mount: str) -> None:
 
 
 def check_apart(mount: str, others: Iterable[str]) -> None:
-    """Raise `Refused` where `mount` is, is in or holds one of the vcluster's other mount points."""
+    """Raise `Refused` if `mount` is the same as, inside, or above another mount point of the
+    vcluster."""
     for other in others:
         if mount == other or mount.startswith(f"{other}/") or other.startswith(f"{mount}/"):
             raise Refused(
@@ -91,7 +92,7 @@ def check_quota(quota: int | None, taken: int, size: int, group: str) -> None:
 
 
 def check_snapshots(volume: Volume, taken: int) -> None:
-    """Raise `Refused` where the volume, which has `taken` snapshots, cannot have one more."""
+    """Raise `Refused` if the volume, which has `taken` snapshots, cannot have another one."""
     if taken >= MOST_SNAPSHOTS:
         raise Refused(
             "conflict",
@@ -108,8 +109,8 @@ def check_snapshots(volume: Volume, taken: int) -> None:
 
 
 def clients(blocks: Iterable[tuple[AddressRange, bool]]) -> tuple[ExportClient, ...]:
-    """Return the networks that cover exactly the addresses of `blocks`: (block, whether for reading
-    only)."""
+    """Return the clients of an export: networks that cover exactly the addresses of `blocks`, which
+    are (block, whether it may only read)."""
     return tuple(
         ExportClient(str(network), read_only)
         for block, read_only in blocks
@@ -118,21 +119,21 @@ def clients(blocks: Iterable[tuple[AddressRange, bool]]) -> tuple[ExportClient, 
 
 
 def mount(volume: Volume, attachment: Attachment, address: str) -> VolumeMount:
-    """Return how nodes mount the volume. Programs on it do not gain rights: it is shared with other
-    nodes' users."""
+    """Return the mount of a volume on nodes. It is mounted with nosuid and nodev, because users of
+    other nodes can write to it."""
     mode = "ro" if attachment.read_only else "rw"
     options = f"fstype=nfs4,{mode},hard,nosuid,nodev"
-    if volume.sec != "sys":  # without it a node would ask for sys first
+    if volume.sec != "sys":  # without this option a node would try sys first
         options += f",sec={volume.sec}"
     return VolumeMount(volume.name, volume.kind, attachment.mount, address, volume.path, options)
 
 
 def automounts(mounts: Iterable[VolumeMount]) -> dict[str, dict[str, str]]:
-    """Return the automounter's maps for those mounts, in the format of autofs(5): by map, what
-    belongs at each key.
+    """Return the automounter's maps for those mounts, in the format of autofs(5): map name -> key
+    -> entry.
 
-    Data is in a direct map; a home volume is an indirect one of its own, whose only key `*` stands
-    for any user.
+    Data volumes are in a direct map. Each home volume has an indirect map of its own, whose only
+    key `*` stands for any user.
     """
     master: dict[str, str] = {}
     maps = {MASTER: master}
@@ -148,24 +149,25 @@ def automounts(mounts: Iterable[VolumeMount]) -> dict[str, dict[str, str]]:
 
 
 def directory(root: str, volume_id: int, name: str) -> str:
-    """Return the path of a new volume: the number tells it from earlier volumes of the same
+    """Return the path of a new volume. The number distinguishes it from earlier volumes of the same
     name."""
     return f"{root.rstrip('/')}/{name.replace('/', '.')}-{volume_id}"
 
 
 def next_sequence(volume: Volume, now: float) -> int:
-    """Return the sequence number of a change. Numbers follow the clock: those of a database that
-    was restored from a backup are still newer than what a file server has seen."""
+    """Return the sequence number of a change. Numbers follow the clock, so that a database that was
+    restored from a backup still gives numbers newer than those that a file server has seen."""
     return max(volume.sequence + 1, int(now))
 
 
 def retry_after(attempts: int) -> float:
-    """Return seconds to wait after the failed attempt number `attempts`."""
+    """Return the seconds to wait after the failed attempt number `attempts`."""
     return min(FIRST_PAUSE * 2.0 ** min(attempts - 1, 10), LONGEST_PAUSE)
 
 
 def state(volume: Volume, now: float) -> str:
-    """Return the volume's state, as people see it."""
+    """Return the volume's state for people: 'making', 'changing', 'ready', 'trouble', 'deleted' or
+    'erasing'."""
     if volume.purge_at is not None:
         return "erasing" if volume.purge_at <= now else "deleted"
     if volume.reason:

@@ -1,2 +1,2 @@
-"""Groups and what they have and ask for. Names of attributes are the columns' names;
-`store/tables` explains each."""
+"""Records of groups and their vclusters, requests and reservations. Attributes have the names of
+their columns; `store/tables` explains each."""

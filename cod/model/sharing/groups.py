@@ -1,4 +1,4 @@
-"""Groups, and what they are promised of the site."""
+"""Groups, and their shares, guarantees and limits."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from cod.model.rights import Right
 class Group:
     """A row of `groups`.
 
-    webhook_events  what is posted to its webhook: 'notices', 'vclusters', 'nodes', with spaces
-                    between
+    webhook_events  events that are posted to its webhook: 'notices', 'vclusters', 'nodes',
+                    separated by spaces
     webhook_turn    how often its webhook's secret was changed
-    shares          what it is to have of the site, in proportion to the other groups'
-    guarantee       nodes that are not taken from it for others
+    shares          its weight in the division of the site, relative to the other groups'
+    guarantee       nodes that are never preempted from it
     node_limit      nodes that it may hold at once; None: the site's default
     hours_limit     node-hours that it may use in a month; None: no limit
     parent_id       the group that it is a subgroup of
-    faded_usage     node-seconds, weighted by the cost of their types, that have not faded yet, at
-                    `faded_at`
-    odd_turn        the last turn for which it has been given an odd node of its share
-                    (`policy.sharing.turns`)
-    user_shares     its requests are ranked by what their users have used
+    faded_usage     its usage at `faded_at`: node-seconds, weighted by the cost of their types, that
+                    have not faded yet
+    odd_turn        the last turn for which it got an extra node (`policy.sharing.turns`)
+    user_shares     whether its requests are ranked by the usage of their users
                     (`policy.sharing.users`)
     """
 
@@ -206,11 +205,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupUser:
-    """Somebody who shares a group's nodes with the other users of it.
+    """A user of a group's nodes, with shares and usage in the group.
 
-    user_id      0: whoever created vclusters whose creator is not known
-    shares       in proportion to the other users'; 1 for who is not in the group
-    faded_usage  node-seconds, as of `Group`, at `faded_at`
+    user_id      0: the unknown creators of vclusters
+    shares       weight relative to the group's other users; 1 for users who are not in the group
+    faded_usage  usage at `faded_at`, as in `Group`
     """
 
     group_id: int
@@ -222,10 +221,10 @@ class GroupUser:
 
 @dataclass(frozen=True, slots=True)
 class TypeTerms:
-    """A row of `group_type_terms`: what a group has been given of the nodes of one type.
+    """A row of `group_type_terms`: a group's guarantee and shares of the nodes of one type.
 
-    guarantee  nodes that are not taken from it for others
-    shares     what it is to have of them, in proportion to the other groups'; None: as of the site
+    guarantee  nodes of the type that are never preempted from it
+    shares     its weight in their division, relative to the other groups'; None: `Group.shares`
     """
 
     guarantee: int = 0
@@ -235,7 +234,7 @@ class TypeTerms:
 @dataclass(frozen=True, slots=True)
 class ApiToken:
     """A row of `api_tokens` without its digest. `scope` is 'admin', 'read', 'metrics' or
-    'calendar', of a user's 'write', 'read' or 'calendar'."""
+    'calendar'; for a user's token 'write', 'read' or 'calendar'."""
 
     id: int
     name: str

@@ -1,4 +1,4 @@
-"""Maintenance windows, and who holds nodes in them."""
+"""Maintenance windows, and the vclusters that hold nodes in them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 IN_MAINTENANCE = "maintenance"
-"""How the reason begins with which a node is out of service for a window, in its history, too."""
+"""The beginning of the reason of nodes that are out of service for a window."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceWindow:
     """A row of `maintenance_windows`: nodes are out of service from `begins_at` to `ends_at`.
 
-    begins_at  None: nodes go as they come free, and none is taken
+    begins_at  None: nodes go out of service as they come free, and none is taken from a holder
     ends_at    None: nodes come back when an administrator ends the window
-    names, filter  which nodes, as they were meant; both '': all of the site
-    drain      its nodes are given to nobody from now on, and go as they come free
-    stay_out   nodes do not come back at the end
-    bit        1, 2, 4 …: no other open window has it; of one that is over -id
-    warned     owners were told so many seconds before; None: when it was planned
+    names, filter  the nodes, as the administrator named them; both '': all nodes of the site
+    drain      whether nodes are granted to no request from now on, and go as they come free
+    stay_out   whether nodes stay out of service at the end
+    bit        1, 2, 4 …, different for each open window; -id once the window is over
+    warned     the last warning to owners, in seconds before the beginning; None: none but the
+               announcement
     revision   how often its times were changed
     """
 
@@ -40,25 +41,25 @@ class MaintenanceWindow:
 
     @property
     def what(self) -> str:
-        """Return which nodes are meant, for people."""
+        """Return the nodes of the window in words, for people."""
         return ", ".join(filter(None, (self.names, self.filter))) or "the whole site"
 
     @property
     def site(self) -> bool:
-        """Return whether all nodes of the site are meant."""
+        """Return whether the window includes all nodes of the site."""
         return not self.names and not self.filter
 
     @property
     def since(self) -> float:
-        """Return when its nodes go to no lease any longer; of one that drains: since it was
-        made."""
+        """Return from when on no lease gets its nodes: for a window that drains, from its
+        creation."""
         return self.created_at if self.drain or self.begins_at is None else self.begins_at
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedWindow:
-    """A maintenance window as it was, or is. `nodes`: how many it has taken or will take, by the
-    ids of their types and blocks (None: in none) of now."""
+    """A past or present maintenance window. `nodes`: number of its nodes by their present (type id,
+    block id; None: no block)."""
 
     window: MaintenanceWindow
     nodes: Mapping[tuple[int, int | None], int]
@@ -66,7 +67,8 @@ class RecordedWindow:
 
 @dataclass(frozen=True, slots=True)
 class AskedWindow:
-    """A maintenance window that is asked for; see `MaintenanceWindow`. `site`: all nodes."""
+    """A request for a maintenance window, as `MaintenanceWindow`. `where`: its `filter`; `site`: it
+    includes all nodes."""
 
     reason: str
     names: str = ""
@@ -82,9 +84,10 @@ class AskedWindow:
 class WindowHolder:
     """A vcluster with nodes in a maintenance window.
 
-    nodes    how many of its nodes; `held`: of all that it holds
-    lost     of them, those that are taken from it: its lease is not over by then
-    leaves_at  when the last of them leaves it; None: nobody knows
+    nodes    number of its nodes in the window
+    held     number of all its nodes
+    lost     how many of its nodes in the window are taken from it before the end of its lease
+    leaves_at  when the last of its nodes in the window leaves it; None: unknown
     """
 
     vcluster: str
@@ -99,10 +102,12 @@ class WindowHolder:
 class WindowView:
     """A maintenance window as people see it.
 
-    nodes    all that are in it; `out`: those that it has put out of service; `free`: those that
-             nobody holds
-    empty_at  when nobody holds any of them; None: nobody knows
-    holders  who holds some; late: vclusters whose reservations in advance find no place by it
+    nodes    number of its nodes
+    out      how many of these it has put out of service
+    free     how many of these no vcluster holds
+    empty_at  when no vcluster will hold any of these; None: unknown
+    holders  the vclusters that hold some of these
+    late     vclusters whose reservations in advance find no place because of it
     """
 
     window: MaintenanceWindow

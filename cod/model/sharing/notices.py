@@ -9,10 +9,10 @@ from cod.choices import DeliveryState
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A row of `notices`: something that a group (or, with None, the site's administrator) is told.
+    """A row of `notices`: a message to a group (`group_id` None: to the site's administrators).
 
-    events  JSON of what happened, for programs; None: it is for people
-    link    path of the portal's page where something can be done about it; ''
+    events  the events as JSON, for programs; None: the notice is for people
+    link    path of the portal's page where people can act on it; '': none
     """
 
     id: int

@@ -1,4 +1,4 @@
-"""Requests for nodes, what they ask for, and reclaims that are made for them."""
+"""Requests for nodes, their tuples, and reclaims for them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cod.model.records import record
 class Request:
     """A row of `node_requests` with its tuples, in order.
 
-    source_id  of a move: the vcluster whose nodes it gets; None: it is no move
-    deadline   of a move: when nodes that `source_id` still holds are taken
-    granted    of a move: nodes that its vcluster has got so far
-    starts_at, duration  of a reservation in advance: when it begins, and for how many seconds;
-                         None: it is none
+    source_id  of a move: the vcluster whose nodes it gets; None: the request is no move
+    deadline   of a move: when nodes that `source_id` still holds are taken from it
+    granted    of a move: number of nodes that its vcluster has got so far
+    starts_at, duration  of a reservation in advance: when it begins, and its seconds; None: the
+                         request is no reservation
     """
 
     id: Annotated[int, About("Id", FieldKind.NUMBER)]
@@ -73,10 +73,11 @@ class RequestTuple:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A request for nodes as it was, with what became of its vcluster.
+    """A past request for nodes, with data of its vcluster.
 
-    wanted_at  when it was submitted or, as a reservation in advance, when it begins
-    nodes      of all its tuples; `needs`: the first one's requirements (XML) or ''
+    wanted_at  when it was submitted or, for a reservation in advance, when it begins
+    nodes      number of nodes of all its tuples
+    needs      requirements (XML) of its first tuple, or ''
     lease_time, expires_at, ended_at, preemptible  of its vcluster
     """
 
@@ -96,8 +97,8 @@ class RecordedRequest:
 
 @dataclass(frozen=True, slots=True)
 class AskedTuple:
-    """A tuple as it is asked for. '' stands for what the vcluster was created with, or, in a
-    request for a new one, for what its first tuple asks for.
+    """A tuple of a submitted request. '' stands for the value with which the vcluster was created
+    or, in a request for a new vcluster, for that of the first tuple.
 
     attributes  requirements (XML, schema/requires.rng)
     template    'name' or 'name@revision'
@@ -110,13 +111,13 @@ class AskedTuple:
 
 @dataclass(frozen=True, slots=True)
 class AskedNodes:
-    """Nodes as they are asked for, beside those that a vcluster has.
+    """A submitted request for more nodes of a vcluster.
 
     spread  the nodes of one tuple may be of several types and blocks
-    wait    False: the request is rejected if it cannot be met at once
+    wait    False: the request is rejected if it cannot be granted at once
     starts_at, duration   reserve the nodes in advance (`core.advance_reservations`)
-    before  with `duration`, in place of a start: choose the best start of those after which the
-            nodes are given back before then (`core.flexible`)
+    before  a deadline in place of `starts_at`: COD chooses the best start such that the nodes,
+            after `duration` seconds, are given back before the deadline (`core.flexible`)
     """
 
     MAKES: ClassVar[type] = Request
@@ -130,8 +131,8 @@ class AskedNodes:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """A row of `reclaims`: `count` nodes taken from a vcluster for a request; `given` of them are
-    on their way."""
+    """A row of `reclaims`: `count` nodes that a vcluster loses for a request; `given` of them have
+    left it and are on their way."""
 
     id: int
     vcluster_id: int

@@ -10,10 +10,13 @@ from typing import Literal
 class Series:
     """A row of `reservation_series`: a virtual cluster is reserved for each of its starts.
 
-    asked      what else each of them is created with: fields of `AskedVcluster`, as JSON
-    starts_at  the first start; duration: seconds of each lease
-    zone       the time zone whose clock the starts keep; days: of the week, 'mon' …
-    count      starts in all; ends_at: no start is later; None: no limit
+    asked      the other fields of `AskedVcluster` with which each vcluster is created, as JSON
+    starts_at  the first start
+    duration   seconds of each lease
+    zone       the time zone in whose clock all starts have the same time of day
+    days       days of the week, 'mon' …
+    count      number of all starts; None: no limit
+    ends_at    no start is later; None: no limit
     """
 
     id: int
@@ -31,10 +34,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A row of `series_occurrences`: a start of a series that was decided.
+    """A row of `series_occurrences`: a start of a series for which a reservation was made or
+    refused.
 
     vcluster  the name of its virtual cluster
-    refused   why it could not be reserved, as a sentence; '': it was
+    refused   why it could not be reserved, as a sentence; '': it was reserved
     """
 
     series_id: int
@@ -48,11 +52,11 @@ SeriesStart = Literal["reserved", "late", "running", "ended", "cancelled", "refu
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceView:
-    """A start of a series that was decided, and what has become of its virtual cluster.
+    """A start of a series (see `Occurrence`), and the state of its virtual cluster.
 
-    state  reserved: it starts then; late: that time is over, and it has not started; running;
-           ended: its lease is over; cancelled: it was ended before it started; refused: it could
-           not be reserved, for `refused`
+    state  reserved: it will start; late: the time of its start is over, and it has not started;
+           running; ended: its lease is over; cancelled: it was ended before its start; refused: it
+           could not be reserved, for the reason `refused`
     """
 
     starts_at: float
@@ -65,9 +69,11 @@ class OccurrenceView:
 class SeriesView:
     """A series with its group's name.
 
-    nodes        of each of its vclusters; template: of the first ones
-    occurrences  its starts to come that were decided; past: those of the last four weeks
-    next_start   the next one, decided or not; None: none is to come
+    nodes        number of nodes of each of its vclusters
+    template     template of their first nodes
+    occurrences  its coming starts that were reserved or refused already
+    past         its starts of the last four weeks
+    next_start   the next start, reserved already or not; None: there is none
     """
 
     series: Series

@@ -1,4 +1,4 @@
-"""Virtual clusters: their rows, and what is asked for in a new one."""
+"""Virtual clusters: their rows, and requests for new ones."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ class Vcluster:
 
 @dataclass(frozen=True, slots=True)
 class VclusterNetwork:
-    """A row of `vcluster_networks`: the VLAN and the subnet of an isolated vcluster, from its first
-    address on.
+    """A row of `vcluster_networks`: the VLAN and the subnet of an isolated vcluster.
 
-    server_address  COD's, by which its nodes reach it; router_address: their default router, None:
-                    they have none
-    servers         how many addresses from `server_address` on are COD's, one of each of its hosts
+    first_address   the first address of the subnet
+    server_address  the address by which its nodes reach COD
+    router_address  the nodes' default router; None: they have none
+    servers         how many addresses from `server_address` on are COD's, one for each of its hosts
     """
 
     vlan: int
@@ -126,7 +126,7 @@ class VclusterNetwork:
 
     @property
     def subnet(self) -> str:
-        """Return the name by which bindings and listings know the subnet."""
+        """Return the subnet's name in bindings and listings."""
         return f"vlan-{self.vlan}"
 
     def __str__(self) -> str:
@@ -135,12 +135,12 @@ class VclusterNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A node's system for its holder: a template's id, full `name` and `document`, and the holder's
-    group.
+    """The system that a node's holder wants on it: a template's id, full `name` and `document`, and
+    the holder's group.
 
     hardware  canonical attributes of the node's type; '' while it has none
-    requires  requirements (XML or '') of the tuples that it may have been granted for: it has to
-              meet one of them
+    requires  requirements (XML or '') of the tuples that the node may have been granted for: it has
+              to satisfy one of them
     """
 
     template_id: int
@@ -153,20 +153,20 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class AskedVcluster:
-    """A vcluster as it is asked for.
+    """A request for a new vcluster.
 
-    size        of its first nodes; all of them count for its size, and for its creation size
-    template    'name' or 'name@revision'
-    attributes  requirements of its nodes (XML, schema/requires.rng), '' for any
-    also        nodes of other kinds
-    lease       seconds asked for; None for the group's default
-    spread      its nodes may be of several types and blocks; wait: False: it is rejected if it
-                cannot be had at once
-    network_size  prefix length of an isolated one's subnet; None: the site's default, or what so
-                  many nodes need
-    mounts      volumes that it mounts; those of its group may be named without it
-    starts_at   reserve it in advance (`core.advance_reservations`): it has its name, and its
-                addresses or its network, from now on, and its nodes from then
+    size        number of nodes of its first tuple
+    template    template of its first tuple, 'name' or 'name@revision'
+    attributes  requirements of its first tuple (XML, schema/requires.rng); '': any nodes
+    also        further tuples, whose nodes count for the vcluster's size and creation size, too
+    lease       seconds of its lease; None: the group's default
+    spread      the nodes of one tuple may be of several types and blocks
+    wait        False: the request is rejected if it cannot be granted at once
+    network_size  prefix length of an isolated vcluster's subnet; None: the site's default, or a
+                  larger subnet if the number of nodes needs it
+    mounts      volumes that it mounts; volumes of its group may be named without the group
+    starts_at   reserve it in advance (`core.advance_reservations`): it gets its name, and its
+                addresses or its network, now, and its nodes at that time
     """
 
     MAKES: ClassVar[type] = Vcluster
@@ -209,8 +209,8 @@ class AskedVcluster:
 
 @dataclass(frozen=True, slots=True)
 class VclusterName:
-    """A row of `vcluster_names`: a name beside the nodes' host names (a CNAME). `external`: the
-    target is a full name elsewhere, not a host or a name of the vcluster."""
+    """A row of `vcluster_names`: a further DNS name (CNAME) of a vcluster. `external`: the target
+    is a full name elsewhere, not a host or a name of the vcluster."""
 
     vcluster_id: int
     name: str

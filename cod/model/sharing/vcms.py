@@ -1,4 +1,4 @@
-"""Virtual cluster managers: who may speak for a vcluster, and what is owed to them."""
+"""Virtual cluster managers (VCMs): which VCM may manage a vcluster, and the messages to it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Vcm:
-    """A row of `vcms`: who may speak for a vcluster, and how far the messages for it have come.
+    """A row of `vcms`: the VCM that may manage a vcluster, and the state of its messages.
 
-    Without `serial` and `address` nobody may yet: the node `head` has not fetched its certificate.
-    One that is renewed has a successor, `next_serial`, which counts from the moment it is first
-    shown, and alone from then on.
+    Without `serial` and `address`, no VCM may yet: the node `head` has not fetched its certificate.
+    While a certificate is renewed, `next_serial` is the serial number of the new one. When the VCM
+    first shows the new certificate, it replaces the old one.
     """
 
     vcluster_id: int
@@ -35,7 +35,8 @@ class Vcm:
 
 @dataclass(frozen=True, slots=True)
 class VcmInvitation:
-    """A row of `vcm_invitations`: what the VCM on that node may trade for a certificate, once."""
+    """A row of `vcm_invitations`: an invitation that the VCM on that node may trade for a
+    certificate, once."""
 
     vcluster_id: int
     node_id: int
@@ -49,8 +50,8 @@ class Inviter:
     """The site's secrets for enrolling a VCM on a node of its vcluster.
 
     authority   certificate of the site's authority, PEM
-    invitation  the secret that belongs to some words: the same for the same words, and not to be
-                guessed
+    invitation  returns the secret for a text: always the same for the same text, and impossible to
+                guess
     """
 
     authority: str
@@ -59,7 +60,7 @@ class Inviter:
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """A row of `outbox`: `body` has the fields of the message's body by name."""
+    """A row of `outbox`: a message to a VCM. `body`: the fields of the message's body by name."""
 
     vcluster_id: int
     sequence: int

@@ -2,8 +2,8 @@
 
 A curve is read from CSV, a line for each value, in order:
 
-    hour,value              a head line may be there; lines that begin with # do not count
-    2026-12-01T00:00Z,212   from that moment on, until the next line's; the last holds for an hour
+    hour,value              an optional header; lines that begin with # are ignored
+    2026-12-01T00:00Z,212   from that moment until that of the next line; the last, for an hour
     2026-12-01T01:00Z,198
 
 or, for a curve that is the same every day (UTC), 24 lines of the hours 0 to 23:
@@ -22,15 +22,16 @@ from functools import lru_cache
 
 HOUR, DAY = 3600.0, 86400.0
 MOST_BYTES = 65_000
-LARGEST = 1e6  # a value, either way
+LARGEST = 1e6  # largest absolute value
 CARBON, PRICE = "carbon", "price"
 UNITS = {CARBON: "gCO2/kWh", PRICE: "per kWh"}
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Values that each hold from one of `starts` (seconds since the epoch) until the next, the last
-    until `end`. A daily curve has the 24 starts of a day's hours and no `end`."""
+    """Values over time. Each of `values` holds from the same item of `starts` (seconds since the
+    epoch) until the next start, the last until `end`. A daily curve has the starts of the 24 hours
+    of a day, and an infinite `end`."""
 
     starts: tuple[float, ...]
     values: tuple[float, ...]
@@ -47,7 +48,7 @@ class Curve:
         return sum(self.values) / len(self.values)
 
     def at(self, time: float) -> float | None:
-        """Return the value at a moment; None where the curve does not say it."""
+        """Return the value at a moment; None if the curve does not cover it."""
         if self.daily:
             return self.values[int(time % DAY // HOUR)]
         place = bisect_right(self.starts, time) - 1
@@ -63,7 +64,8 @@ class Curve:
         return [one for one in (*self.starts, self.end) if start < one < end]
 
     def mean(self, start: float, end: float, unknown: float) -> float:
-        """Return the mean between two moments; what the curve does not say counts as `unknown`."""
+        """Return the mean between two moments. Times that the curve does not cover count with the
+        value `unknown`."""
         if end <= start:
             value = self.at(start)
             return unknown if value is None else value
@@ -87,7 +89,8 @@ class Curve:
 
 @lru_cache(maxsize=4)
 def read(text: str, of: str = CARBON) -> Curve:
-    """Return the curve that a file says. Raises `ValueError` with a sentence for who wrote it."""
+    """Return the curve in a CSV text of the sort `of`. Raises `ValueError` with a message for the
+    text's author."""
     starts: list[float] = []
     values: list[float] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -117,7 +120,7 @@ def read(text: str, of: str = CARBON) -> Curve:
 
 
 def decoded(content: bytes) -> str:
-    """Return a file's content as text. Raises `ValueError`."""
+    """Return a file's content as text. Raises `ValueError` if it is too long or not ASCII."""
     if len(content) > MOST_BYTES:
         raise ValueError(f"it is longer than {MOST_BYTES} bytes")
     try:
@@ -151,7 +154,7 @@ def _value(text: str, of: str) -> float:
         value = float(text[:40])
     except ValueError:
         raise ValueError(f"{text[:40]!r} is no number") from None
-    if not abs(value) <= LARGEST:  # not a number is neither
+    if not abs(value) <= LARGEST:  # true for NaN, too
         raise ValueError(f"{text[:40]} is not a value from -1e6 to 1e6")
     if of == CARBON and value < 0:
         raise ValueError(f"{text[:40]}: emissions cannot be negative")

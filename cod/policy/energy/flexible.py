@@ -1,17 +1,17 @@
 """Flexible requests: nodes for some hours before a deadline. Pure.
 
-The start is the cheapest by the curve at which the nodes can be reserved in advance, beside all
-other reservations and leases (`policy.reservations`); among equal ones the earliest. Without a
-curve it is the earliest. A request so placed is a reservation like any other: it holds against
+The chosen start is the cheapest by the curve at which the nodes can be reserved in advance, besides
+all other reservations and leases (`policy.reservations`); among equal starts the earliest. Without
+a curve it is the earliest. The request then is a reservation like any other, with precedence over
 requests of every priority.
 
-The mean over a span of a curve that changes at certain moments only is lowest where the span begins
-or ends at such a moment, or where its nodes come or go; so only these starts are looked at, the
-cheapest first, and then those at which nodes come back, the earliest first: a deadline that can be
-met is met, whatever that costs. Starts at which too few nodes would be there without any other
-reservation are passed over at once. Of the others so many are tried as can be in little time: fewer
-where many reservations are to be placed anew for each (`tries`). Beyond `FAR` only starts at which
-nodes come or go are looked at.
+The mean of the curve over a lease is lowest when the lease begins or ends at a moment at which the
+curve changes, or begins at a moment at which nodes come or go. So only such starts are tried: first
+the cheapest ones, then, from the earliest on, those at which nodes come back. So a deadline that
+can be met is met, whatever the cost. Starts at which there would be too few nodes even without
+other reservations are skipped. The number of the others is limited (`tries`): the more reservations
+have to be placed anew for each start, the fewer are tried. Beyond `FAR` only starts at which nodes
+come or go are tried.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import NodeKind, PendingRequest, SiteSnapshot
 
 MOST, LEAST = 600, 12
-"""Starts that are tried: for all reservations together, and at least."""
+"""Starts that are tried: `MOST` divided by the number of reservations, but at least `LEAST`."""
 FAR = 31 * DAY
-"""Seconds from now in which moments are looked at at which the curve changes."""
+"""Seconds from now within which starts at changes of the curve are tried."""
 SOON = 1.0
-"""Seconds from now until the first start: a reservation begins at a time to come."""
+"""Seconds from now until the first start: a reservation has to begin in the future."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Placement of a flexible request.
+    """The chosen start of a flexible request.
 
-    cost     the curve's mean over it; `at_once`: if it began now; None: there is no curve
+    cost     mean of the curve over its lease; None: there is no curve
+    at_once  the same, if it began now
     """
 
     start: float
@@ -60,10 +61,10 @@ def choose(
     now: float,
     refused: Callable[[PendingRequest], str] = lambda _: "",
 ) -> Chosen | None:
-    """Return the start of a flexible request, `last` at the latest; None: there is none. `snapshot`
-    does not have the request yet.
+    """Return the best start of a flexible request, `last` at the latest; None if no start is
+    possible. `snapshot` does not have the request yet.
 
-    refused  why a start is not allowed for other reasons; ''
+    refused  returns why a start is not allowed for other reasons; '': it is allowed
     """
     first = now + SOON
     if last < first:
@@ -110,9 +111,10 @@ def choose(
 def _at_most(
     snapshot: SiteSnapshot, request: PendingRequest, policy: Policy
 ) -> list[tuple[float, NodeKind, int]]:
-    """Return (from when, kind, nodes) of all nodes that a request could have without other
-    reservations: nodes that are free or coming, those that leases return, and those of vclusters
-    with lower priority. While a move waits, the nodes of all vclusters count."""
+    """Return (time from which they are available, kind, nodes) of all nodes that a request could
+    have without other reservations: free nodes, nodes on their way, nodes that come back at the
+    ends of leases, and nodes of vclusters with lower priority. While a move waits, the nodes of all
+    vclusters count."""
     found = [
         (-math.inf, kind, one.count)
         for rows in (snapshot.free_nodes, snapshot.coming)
@@ -135,9 +137,9 @@ def _at_most(
 def _events(
     snapshot: SiteSnapshot, request: PendingRequest, before: Forecast, policy: Policy, now: float
 ) -> list[float]:
-    """Return the moments, in order, at which more nodes are free than before, or can be taken from
-    others; and the latest at which the request has given its nodes back when another reservation
-    begins."""
+    """Return moments for a start, in order: moments at which more nodes are free or can be
+    preempted than before, and the latest starts at which the request's lease is over before another
+    reservation begins."""
     kinds = {one.kind for one in snapshot.allocations} | {one.kind for one in snapshot.free_nodes}
     types = {kind.type for kind in kinds | {one.kind for one in snapshot.coming}}
     ends = {now + slowest(snapshot, {one}, policy) for one in types}
@@ -155,7 +157,7 @@ def _events(
 
 
 def tries(reservations: int) -> int:
-    """Return how many starts to try; the more reservations there are, the fewer."""
+    """Return how many starts to try, given the number of reservations."""
     return max(LEAST, MOST // (1 + reservations))
 
 

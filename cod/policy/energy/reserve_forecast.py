@@ -1,14 +1,15 @@
-"""Reserve marks by forecast: how many nodes are awake and spare, by weekday and hour. Pure.
+"""Forecast of the reserve's marks: how many spare nodes of a type stay awake, by weekday and hour.
+Pure.
 
-What is forecast of a type is the rise of an hour: by how many more of its nodes are held on the
-average, in that hour or the next, than in the hour before. Of the same hour of the same weekday
-(UTC) of the last weeks the `quantile` is taken. It is the low mark of that hour, between the two
-constants (`warm_low`, `warm_high`) that are the marks without a forecast. Nodes that are needed in
-an hour have to be woken before: the low mark is that of the time `wake_time` ahead. The high mark
-is the greatest low mark of the hours until a node that falls asleep now could be awake again and
-has idled: nobody is put to sleep who is to be woken in an hour.
+The forecast for an hour is its rise: how many more nodes of the type are held on average in that
+hour or the next than in the hour before. The rises of the same hour of the same weekday (UTC) in
+the last weeks are known, and their `forecast_quantile` is the low mark of that hour, limited by the
+two constants (`warm_low`, `warm_high`) that are the marks without a forecast. Because nodes have to
+be woken before they are needed, the present low mark is that of the time `wake_time` ahead. The
+high mark is the largest low mark of the next hours, so that no node is put to sleep that would be
+woken again soon.
 
-A type of which less than two weeks are known has no forecast.
+There is no forecast for a type of which less than two weeks are known.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from cod.model import Energy
 HOUR = 3600
 WEEK = 168  # hours
 LEAST = 2
-"""Weeks from which on there is a forecast."""
+"""Weeks that have to be known for a forecast."""
 AHEAD = 2
-"""Hours for which nodes stay awake that will be needed then."""
+"""Hours ahead whose low marks determine the high mark."""
 
 Held = Mapping[int, float]
-"""Nodes of a type held on the average, by hour since the epoch; an hour that is not there: none."""
+"""Average number of held nodes of a type, by hour since the epoch; 0 for missing hours."""
 
 
 def hours(now: float, rules: Energy) -> list[int]:
-    """Return the hours since the epoch that a forecast at `now` wants to know of."""
+    """Return the hours since the epoch whose held nodes a forecast at `now` needs."""
     first = int((now + rules.wake_time) // HOUR)
     wanted = {
         hour - week * WEEK + offset
@@ -42,8 +43,9 @@ def hours(now: float, rules: Energy) -> list[int]:
 
 
 def forecast(held: Held, known_since: float, rules: Energy, now: float) -> tuple[int, int] | None:
-    """Return how many spare nodes of a type are likely to be needed soon, and at most within the
-    next hours; None where too little is known. `known_since`: when counting began."""
+    """Return how many spare nodes of a type will probably be needed soon, and the largest such
+    number of the next hours; None if too few weeks are known. `known_since`: when counting began.
+    """
     first = int((now + rules.wake_time) // HOUR)
     likely = [
         _quantile(rises, rules.forecast_quantile)
@@ -56,7 +58,7 @@ def forecast(held: Held, known_since: float, rules: Energy, now: float) -> tuple
 
 
 def _rises(held: Held, known_since: float, weeks: int, hour: int) -> list[float]:
-    """Return the rises of an hour in the weeks before."""
+    """Return the rises of the same hour in earlier weeks."""
     then = (hour - week * WEEK for week in range(1, weeks + 1))
     return [
         max(held.get(one, 0.0), held.get(one + 1, 0.0)) - held.get(one - 1, 0.0)
@@ -66,14 +68,14 @@ def _rises(held: Held, known_since: float, weeks: int, hour: int) -> list[float]
 
 
 def _quantile(values: list[float], quantile: float) -> int:
-    """Return the smallest value that so large a share of them is not above, rounded up; 0 at
-    least."""
+    """Return the quantile of the values, rounded up to an integer; at least 0."""
     place = max(0, math.ceil(quantile * len(values)) - 1)
     return max(0, math.ceil(sorted(values)[place] - 1e-9))
 
 
 def bounded(low: int, high: int, found: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the marks by a forecast, between the constants; the constants where there is none."""
+    """Return the low and high mark by a forecast, limited by the constants `low` and `high`; these
+    constants themselves without a forecast."""
     if found is None:
         return low, high
     soon, later = (min(max(low, one), high) for one in found)

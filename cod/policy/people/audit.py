@@ -21,21 +21,21 @@ SECRET = frozenset(
         "typed",
     }
 )
-"""Names of values that are not written down; of some only because they say nothing to people."""
+"""Names of values that are not recorded: secrets, and some values that mean nothing to people."""
 NOISE = frozenset(
     {"history", "report", "bindings", "last_seen", "reported_at", "progress_done", "progress_rate"}
 )
-"""Values that move by themselves."""
+"""Names of values that change by themselves."""
 CLOSED = frozenset({"power_address", "power_account", "error"})
-"""Names of values that only administrators are shown."""
+"""Names of values that only administrators may see."""
 LONGEST = 300  # characters of one text, items of one list
 
 
 def changed(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return what differs, as it was and as it is. None: there was no such thing, or there is none
-    any more."""
+    """Return the values that differ, as (old values, new values). None stands for a thing that did
+    not exist before, or does not exist afterwards."""
     if before is None or after is None:
         return tidy(before), tidy(after)
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
@@ -47,9 +47,9 @@ def changed(
 def requested(
     before: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    """Return what differs between a thing's values and those that a change asks of it, where the
-    change itself shows no difference: a larger size begins as a request. Where it asks for nothing
-    that the thing has, all that it asks."""
+    """Return the values that differ between a thing and the values `asked` for it, as (old values,
+    new values). It is for changes that take effect later, such as a larger size, which begins as a
+    request. If the thing has none of the values asked for, return ({}, all of them)."""
     known = {name: asked[name] for name in before if asked.get(name) is not None}
     if not known:
         return {}, tidy(asked)
@@ -91,8 +91,9 @@ def _webhook(url: Any) -> Any:
 
 
 def for_owners(values: Any, inside: str = "") -> Any:
-    """Return the part of `values` that a thing's owners may see: without a node's switch port, the
-    account of its power driver and the driver's words. `inside`: the name that `values` have."""
+    """Return the part of `values` that a thing's owners may see: without address and account of a
+    node's power driver, and without its errors. `inside`: the name of the value that is `values`.
+    """
     if isinstance(values, list):
         return [for_owners(each) for each in values]
     if not isinstance(values, Mapping):
@@ -102,7 +103,8 @@ def for_owners(values: Any, inside: str = "") -> Any:
 
 
 def named(*sources: Mapping[str, Any] | None) -> str:
-    """Return what a thing is called, by what is known of it: a name, or else a number."""
+    """Return a thing's name, or else its number, from the first of `sources` that has one; '': none
+    has."""
     for wanted in ("name", "vcluster", "user", "fingerprint", "id"):
         for source in sources:
             if source and source.get(wanted) not in (None, ""):

@@ -1,39 +1,38 @@
-"""Expiry of certificates: the time at which somebody is told, and the certificates worth renewing.
-Pure.
+"""Expiry of certificates: when people are warned, and which certificates are worth renewing. Pure.
 
-Times are seconds since the epoch. A VCM renews its certificate by itself long before
-(`cod.vcm.renewal`); so one that is near its end belongs to a VCM that has been away for months, or
-cannot write its files.
+Times are seconds since the epoch. A VCM renews its certificate by itself long before it expires
+(`cod.vcm.renewal`). So a certificate that is about to expire belongs to a VCM that has been away
+for months, or that cannot write its files.
 """
 
 from __future__ import annotations
 
 DAY = 86400.0
 NEAR = 30 * DAY
-"""A VCM's certificate is near its end: its group is told."""
+"""Seconds before the expiry of a VCM's certificate at which its group is warned."""
 AUTHORITY_NEAR = 800 * DAY
-"""The site's authority is near its end: its administrators are told. A server that starts puts the
-end off (`cod.security.ca`), so none has been started for long."""
+"""Seconds before the expiry of the site's authority at which its administrators are warned. Each
+server that starts postpones the expiry (`cod.security.ca`), so no server has started for long."""
 AGAIN = 30 * DAY
-"""Between two notices about the authority."""
+"""Seconds between two notices about the authority."""
 WORTH = DAY
-"""So much longer than the one before has to last what is given for it."""
+"""Seconds by which a new certificate has to last longer than the one that it replaces."""
 
 
 def is_due(ends_at: float | None, warned_at: float | None, now: float) -> bool:
-    """Return whether the VCM's group is to be told (again). Once when it is near its end, and once
-    when it has ended."""
+    """Return whether a warning to the VCM's group is due: one when the certificate is about to
+    expire, and one when it has expired."""
     if ends_at is None or now < ends_at - NEAR:
         return False
     return warned_at is None or warned_at < ends_at <= now
 
 
 def authority_is_due(ends_at: float, warned_at: float | None, now: float) -> bool:
-    """Return whether the administrators are to be told of the authority's end (again)."""
+    """Return whether a warning to the administrators about the authority's expiry is due."""
     return now >= ends_at - AUTHORITY_NEAR and (warned_at is None or now >= warned_at + AGAIN)
 
 
 def is_worth(ends_at: float, before: float | None) -> bool:
-    """Return whether a certificate until `ends_at` is worth having in place of one until
-    `before`."""
+    """Return whether a certificate valid until `ends_at` is worth issuing in place of one valid
+    until `before` (None: there is none)."""
     return before is None or ends_at >= before + WORTH

@@ -1,5 +1,5 @@
-"""Roles that a directory gives: the changes, and the number of changes that is too much to believe.
-Pure."""
+"""Roles that a directory gives: the changes in COD, and when too many people would lose roles at
+once. Pure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from cod.model import SYSTEM_GROUPS, GivenRole, Role
 
 SHELL = re.compile(r"(/[A-Za-z0-9._+-]+)+")
 HOME = re.compile(r"/[!-9;-~]*")
-"""Printable ASCII without colons, which end fields of the password file."""
+"""Printable ASCII without colons, which separate fields of the password file."""
 GROUP = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 LONGEST_SHELL, LONGEST_HOME = 100, 255
 _RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.OWNER: 2}
 
 
 def shell(text: str) -> str:
-    """Return a login shell as nodes may have it; '': it is none."""
+    """Return `text` if it is a valid path of a login shell, else ''."""
     return text if SHELL.fullmatch(text) and len(text) <= LONGEST_SHELL else ""
 
 
 def home(text: str) -> str:
-    """Return a home directory as nodes may have it; '': it is none."""
+    """Return `text` if it is a valid path of a home directory, else ''."""
     return text if HOME.fullmatch(text) and len(text) <= LONGEST_HOME else ""
 
 
 def primary_group(name: str) -> str:
-    """Return the name of a group as nodes may have it; '': it is none. The rules of systems, such
-    as sudo's, hold for groups called as theirs are."""
+    """Return `name` if nodes may have a group of that name, else ''. Names of system groups are not
+    allowed, because rules of the system, such as sudo's, would apply to the group."""
     return name if GROUP.fullmatch(name) and name not in SYSTEM_GROUPS else ""
 
 
@@ -48,9 +48,9 @@ def changes(
 ) -> dict[str, Role | None]:
     """Return the roles to set by group; None: the role ends.
 
-    held    the roles that the user has, and whether the directory gave them: one that somebody here
-            gave stays as it is
-    wanted  those that the directory gives
+    held    by group: (role of the user, whether the directory gave it). A role that was given in
+            COD stays as it is
+    wanted  by group: role that the directory gives
     """
     found: dict[str, Role | None] = {
         group: role
@@ -65,7 +65,8 @@ def changes(
 def losses(
     held: Mapping[str, tuple[Role, bool]], changed: Mapping[str, Role | None]
 ) -> frozenset[str]:
-    """Return the groups in which `changes` takes something away: the role, or a part of it."""
+    """Return the groups in which the user loses the role, or gets a lower one. `changed`: as
+    `changes` returns."""
     return frozenset(
         group
         for group, role in changed.items()
@@ -74,6 +75,6 @@ def losses(
 
 
 def too_many(losers: int, people: int) -> bool:
-    """Return whether more lose something at once than leave a site in an hour: more than half, and
-    at least two. An empty answer of the directory looks like that."""
+    """Return whether more people lose roles at once than can plausibly leave a site: more than half
+    of `people`, and at least two. A faulty answer of the directory has this effect."""
     return losers > max(1.0, people / 2)

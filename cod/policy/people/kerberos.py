@@ -1,7 +1,7 @@
 """The site's Kerberos on nodes, and the volumes that can use it. Pure.
 
-Two parts of a seed: what everybody may know (/etc/krb5.conf, and that NFS and OpenSSH use it), and
-the node's keytab, which is for that node alone.
+A seed gets two parts: public configuration (/etc/krb5.conf, and its use by NFS and OpenSSH), and
+the node's keytab, which is secret.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cod.policy.nodes.seed import SeedPart
 from cod.policy.nodes.template import Configuration
 
 LARGEST = 32 << 10  # bytes of a keytab: a dozen principals with all kinds of keys
-_VERSION = b"\x05\x02"  # that keytab files begin with
-# `rdns`: nodes' addresses have names of COD's, file servers' may have none
+_VERSION = b"\x05\x02"  # the first bytes of keytab files
+# `rdns`: nodes' addresses have names by COD, but addresses of file servers may have none
 _CONFIGURATION = """\
 # Written by Cluster-on-Demand at the first boot.
 [libdefaults]
@@ -29,7 +29,7 @@ _CONFIGURATION = """\
 [domain_realm]
 {domains}
 """
-# rpc.gssd is started by systemd where /etc/krb5.keytab is there as NFS begins, which it was not.
+# systemd starts rpc.gssd only if /etc/krb5.keytab exists when NFS starts, which it did not.
 _SCRIPT = """\
 #!/bin/sh
 # The site's Kerberos: /etc/krb5.conf, names of NFSv4, SSH by tickets.
@@ -65,8 +65,8 @@ exit 0
 
 
 def krb5_conf(rules: KerberosRules, domains: Iterable[str]) -> str:
-    """Return the file krb5.conf(5) of nodes. `domains`: whose hosts are of the realm, beside those
-    whose domain is called as it is."""
+    """Return the file krb5.conf(5) for nodes. `domains`: DNS domains or hosts that belong to the
+    realm, besides the domain with the realm's name."""
     servers = "".join(f"        kdc = {kdc}\n" for kdc in rules.kdcs)
     if admin := rules.admin_server or next((each.partition(":")[0] for each in rules.kdcs), ""):
         servers += f"        admin_server = {admin}\n"
@@ -85,11 +85,11 @@ def krb5_conf(rules: KerberosRules, domains: Iterable[str]) -> str:
 def seed_part(
     rules: KerberosRules, configuration: Configuration, domain: str, servers: Iterable[FileServer]
 ) -> SeedPart:
-    """Return the part that makes a node a client of the site's realm; nothing where the site has
-    none or the template does not ask for it.
+    """Return the part that makes a node a client of the site's realm; an empty part if the site has
+    no realm or the template does not use Kerberos.
 
-    domain   the site's, whose hosts nodes are
-    servers  file servers, which are of the realm, too
+    domain   the site's domain, to which nodes belong
+    servers  file servers, which belong to the realm, too
     """
     if not (rules.realm and configuration.kerberos):
         return SeedPart()
@@ -102,8 +102,8 @@ def seed_part(
 
 
 def keytab_part(keytab: bytes) -> SeedPart:
-    """Return the part with the node's keytab, for the node alone. Images that read the seed
-    themselves find it in base64."""
+    """Return the secret part with the node's keytab. Images that read the seed themselves find the
+    keytab in base64."""
     text = b64encode(keytab).decode()
     return SeedPart(
         scripts=(_KEYTAB.format(keytab=text),), files={"krb5.keytab.base64": text}, secret=True
@@ -116,7 +116,7 @@ def has_keytab(rules: KerberosRules, configuration: Configuration) -> bool:
 
 
 def keytab_trouble(keytab: bytes) -> str:
-    """Return why what the site's command has written is no keytab; '': it may be one."""
+    """Return why the output of the site's command is no keytab; '' if it looks like one."""
     if not keytab:
         return "it wrote nothing on its standard output, which should be the keytab"
     if len(keytab) > LARGEST:
@@ -127,7 +127,7 @@ def keytab_trouble(keytab: bytes) -> str:
 
 
 def check_volume(sec: NfsSecurity, rules: KerberosRules, server: FileServer) -> None:
-    """Raise `Refused` where a volume on that file server cannot have the security `sec`."""
+    """Raise `Refused` if a volume on that file server cannot have the security `sec`."""
     if sec == "sys":
         return
     if not rules.realm:
@@ -147,8 +147,8 @@ def check_volume(sec: NfsSecurity, rules: KerberosRules, server: FileServer) -> 
 
 
 def check_template(sec: NfsSecurity, name: str, configuration: Configuration) -> None:
-    """Raise `Refused` where nodes with the template `name` do not mount volumes that are protected
-    so."""
+    """Raise `Refused` if nodes with the template `name` cannot mount volumes with the security
+    `sec`."""
     if sec != "sys" and not configuration.kerberos:
         raise Refused(
             "conflict",

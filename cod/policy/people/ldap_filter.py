@@ -1,9 +1,10 @@
-"""Evaluation of search filters (RFC 4511 section 4.5.1.7), and the part of a filter that narrows
-the rows to look at. Pure.
+"""Evaluation of search filters (RFC 4511 section 4.5.1.7), and the conditions of a filter that
+narrow the database query. Pure.
 
-A filter is true, false or undefined of an entry; only what is true matches. Before rows are read,
-it tells which kinds of entries cannot match, and the names and numbers that alone can: what it says
-beyond that is looked for among the rows of the one vcluster.
+A filter is true, false or undefined for an entry; the entry matches only if the filter is true.
+Before rows are read, a filter shows which kinds of entries cannot match (`possible`), and which
+names and numbers an entry must have to match (`narrowed`). Its other conditions are evaluated on
+the rows of the vcluster.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ EXACT = frozenset(
         "sudocommand",
     }
 )
-"""Attributes whose values differ by case (RFC 2307); of all others they do not."""
+"""Attributes whose values are compared with regard to case (RFC 2307); all others are not."""
 NUMBERS = frozenset({"uidnumber", "gidnumber"})
 NAMES_OF_ENTRIES = frozenset({"member"})
 
@@ -36,18 +37,18 @@ Values = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """Necessary conditions on a row for its entry to match: by attribute, the values one of which
-    it must have. An attribute that is missing is not narrowed."""
+    """Necessary conditions on a row for its entry to match: by attribute, a set of values of which
+    the entry must have one. An attribute that is missing here may have any value."""
 
     values: Mapping[str, frozenset[str]]
 
     def of(self, *attributes: str) -> frozenset[str] | None:
-        """Return the values that one of the attributes must have; None: any."""
+        """Return the values of the first of the attributes that is narrowed; None: none is."""
         return next((self.values[each] for each in attributes if each in self.values), None)
 
 
 def matches(filter: LdapFilter, values: Values) -> bool:
-    """Return whether a filter is true of an entry, whose attributes are named in lower case."""
+    """Return whether a filter is true for an entry. `values`: by attribute name in lower case."""
     return _is_true(filter, values) is True
 
 
@@ -95,7 +96,7 @@ def _holds(value: str, pieces: list[str]) -> bool:
 
 
 def normal(attribute: str, value: str) -> str:
-    """Return a value as it is compared."""
+    """Return a value of an attribute in its normal form, in which values are compared."""
     if attribute in NAMES_OF_ENTRIES:
         return normal_dn(value)
     if attribute in NUMBERS:
@@ -104,8 +105,8 @@ def normal(attribute: str, value: str) -> str:
 
 
 def normal_dn(text: str) -> str:
-    """Return a distinguished name in lower case, without spaces that do not count (RFC 4514); COD's
-    own names have nothing in them that would have to be escaped."""
+    """Return a distinguished name in lower case, without spaces around its parts (RFC 4514). Names
+    of COD's entries need no escapes, so escapes are not decoded."""
     parts = [part.partition("=") for part in text.lower().split(",")] if text.strip() else []
     return ",".join(f"{key.strip()}={value.strip()}" for key, _, value in parts)
 
@@ -114,7 +115,7 @@ def normal_dn(text: str) -> str:
 
 
 def narrowed(filter: LdapFilter) -> Narrowed:
-    """Return what a row must be for the filter to be true of its entry."""
+    """Return necessary conditions on a row for the filter to be true for its entry."""
     return Narrowed(_narrowed(filter))
 
 
@@ -143,8 +144,8 @@ def _either(
 
 
 def possible(filter: LdapFilter, classes: Collection[str], attributes: Collection[str]) -> bool:
-    """Return whether the filter can be true of an entry of those object classes and attributes (in
-    lower case)."""
+    """Return whether the filter can be true for an entry with those object classes and attributes,
+    in lower case."""
     if filter.kind in ("and", "or"):
         each = [possible(part, classes, attributes) for part in filter.parts]
         return all(each) if filter.kind == "and" else any(each)

@@ -27,8 +27,8 @@ MASTER = "auto.master"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of entries: the unit that they are in ('': the tree's own containers), the attribute
-    that names them, their object classes and attributes."""
+    """A kind of entries: the unit that contains them ('': the tree's containers themselves), the
+    attribute that names them, their object classes and attributes."""
 
     unit: str
     naming: str
@@ -77,7 +77,7 @@ MOUNT = Kind(
     "automount", "automountKey", ("top", "automount"), ("automountKey", "automountInformation")
 )
 KINDS = (CONTAINER, NETGROUP, SUDO, MAP, MOUNT, GROUP, PERSON)
-"""In the order in which a search gives them: those of few rows first."""
+"""All kinds, in the order in which a search returns them: kinds with few rows first."""
 
 
 def base(vcluster: str, domain: str) -> str:
@@ -94,7 +94,7 @@ def unit(kind: Kind, base: str) -> str:
 
 
 def containers(tree: NodeTree, base: str) -> list[LdapEntry]:
-    """Return the tree's head and its units."""
+    """Return the entries of the tree's root and of its units."""
     units = sorted({kind.unit for kind in KINDS if kind.unit})
     head = {"objectClass": ("top", "dcObject", "domain"), "dc": (tree.vcluster,)}
     return [LdapEntry(base, head)] + [
@@ -129,8 +129,8 @@ def person(user: NodeUser, keys: Sequence[str], rules: PosixRules, base: str) ->
 
 
 def _gecos(name: str) -> str:
-    """Return a full name as a field of the password file, which is ASCII and has colons and commas
-    between fields."""
+    """Return a full name for a field of the password file: in ASCII, without colons and commas,
+    which separate fields."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     return (
         " ".join(
@@ -143,8 +143,8 @@ def _gecos(name: str) -> str:
 
 
 def own_group(user: NodeUser, tree: NodeTree, base: str) -> LdapEntry | None:
-    """Return the user's own primary group; None: the primary group is another one. It is called
-    like the user, unless the vcluster's group is."""
+    """Return the entry of the user's own primary group; None: another group is the user's primary
+    group."""
     if user.gid != user.uid:
         return None
     return _entry(
@@ -153,12 +153,13 @@ def own_group(user: NodeUser, tree: NodeTree, base: str) -> LdapEntry | None:
 
 
 def primary_group(name: str, gid: int, base: str) -> LdapEntry:
-    """Return a group of the site's directory that is the primary one of users."""
+    """Return the entry of a group of the site's directory that is a primary group of users."""
     return _entry(GROUP, name, base, {"gidNumber": (str(gid),)}, named=True)
 
 
 def own_group_name(user: str, tree: NodeTree) -> str:
-    """Return what the user's own group is called."""
+    """Return the name of the user's own group: the user's name, unless the vcluster's group has
+    that name."""
     return f"{user}-user" if user == tree.group else user
 
 
@@ -192,11 +193,11 @@ def netgroups(
 def sudo_rules(
     tree: NodeTree, users: Iterable[NodeUser], rules: PosixRules, base: str
 ) -> list[LdapEntry]:
-    """Return the entries that say which users may run which programs as whom. No user is asked for
-    a password: accounts have none on nodes.
+    """Return the entries of sudo rules by the site's `sudo` setting. No password is asked for,
+    because accounts have none on nodes.
 
-    Users are named by their numbers, so that an account of the image's own that is called the same
-    gains nothing. A member joins by being in the group: SSSD keeps rules for a while, and looks up
+    Owners are named by their numbers, so that a local account of the image with the same name gains
+    no rights. Members are covered by their group: SSSD caches rules for a while, but looks up
     groups at each login.
     """
     if rules.sudo == "none":
@@ -228,7 +229,7 @@ def sudo_rules(
 def automounts(
     maps: Mapping[str, Mapping[str, str]], base: str
 ) -> tuple[list[LdapEntry], list[LdapEntry]]:
-    """Return the maps and what is in them, by key; the master map is always there."""
+    """Return the entries of the maps, and the entries inside them. There is always a master map."""
     heads, mounts = [], []
     for name, found in {MASTER: {}, **maps}.items():
         head = _entry(MAP, name, base, {}, named=True)
@@ -262,7 +263,8 @@ def _entry(
 
 
 def in_scope(dn: str, base: str, scope: int) -> bool:
-    """Return whether an entry is where a search looks; both names are normal."""
+    """Return whether the entry `dn` is in a search's scope below `base`; both names are in normal
+    form."""
     if scope == 0 or dn == base:
         return dn == base and scope != 1
     if not dn.endswith(f",{base}"):
@@ -271,7 +273,7 @@ def in_scope(dn: str, base: str, scope: int) -> bool:
 
 
 def wants(search: LdapSearch, attribute: str) -> bool:
-    """Return whether an attribute, in lower case, takes part in a search."""
+    """Return whether a search returns an attribute (in lower case) or uses it in its filter."""
     return (
         not search.attributes
         or "*" in search.attributes
@@ -296,7 +298,7 @@ def lowered(entry: LdapEntry) -> dict[str, tuple[str, ...]]:
 
 
 def shown(entry: LdapEntry, search: LdapSearch) -> LdapEntry:
-    """Return what of an entry a search asks for."""
+    """Return the entry with only the attributes that a search requests."""
     every = (
         not search.attributes
         or "*" in search.attributes
@@ -313,7 +315,7 @@ def shown(entry: LdapEntry, search: LdapSearch) -> LdapEntry:
 
 
 def matching(entry: LdapEntry, search: LdapSearch, base: str) -> bool:
-    """Return whether a search finds the entry; `base`: its base, normal."""
+    """Return whether a search finds the entry. `base`: the search's base in normal form."""
     return in_scope(ldap_filter.normal_dn(entry.dn), base, search.scope) and ldap_filter.matches(
         search.filter, lowered(entry)
     )

@@ -17,8 +17,8 @@ MOST_TAGS = 16  # of a node
 
 
 def check_label(name: str, field: str = "name") -> None:
-    """Raise `Refused`, about that field, unless `name` can be a part of a DNS name: nodes' and
-    vclusters' names become that."""
+    """Raise `Refused`, about that field, unless `name` is a valid DNS label: names of nodes and
+    vclusters become parts of DNS names."""
     if not re.fullmatch(DNS_LABEL, name):
         raise Refused(
             "invalid", f"{name!r} is no DNS label: use a-z, 0-9 and -, at most 63 of them", field
@@ -54,18 +54,22 @@ def checked_tags(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def provisional(mac: str) -> str:
-    """Return the name of a node of which nothing but its MAC is known."""
+    """Return the provisional name of a node of which only the MAC is known."""
     return f"node-{mac.replace(':', '')}"
 
 
 def is_provisional(name: str) -> bool:
-    """Return whether nobody has named the node."""
+    """Return whether a node's name is provisional: no person has named the node."""
     return _PROVISIONAL.fullmatch(name) is not None
 
 
 def name_pattern(block: str, inside: Iterable[str], every: Iterable[str], count: int) -> str:
-    """Return names for `count` new nodes of a block, as a range: they go on behind those that the
-    block's nodes have, `inside`, and none of them is among `every` name of the site."""
+    """Return names for `count` new nodes of a block, as a range such as 'n[08-12]'. They continue
+    the numbering of the block's nodes.
+
+    inside  names of the block's nodes
+    every   names of all nodes of the site, none of which is used again
+    """
     own = (name for name in inside if not is_provisional(name))
     numbered = [match for name in own if (match := _NUMBERED.fullmatch(name))]
     stems = Counter(match[1] for match in numbered).most_common(1)
@@ -79,11 +83,12 @@ def name_pattern(block: str, inside: Iterable[str], every: Iterable[str], count:
 
 
 def full(group: str, name: str, field: str = "name", thing: str = "an image or template") -> str:
-    """Return the full name of `thing` that `group` ('': the site) calls `name`, bare or in full.
+    """Return the full name of a thing of `group` ('': the site), such as 'group/name', given its
+    bare or full name. `thing`: its noun, for the error.
 
-    The site's names have no slash, and a group's own part has none, either: no two owners can mean
-    the same full name. Raises `Refused`, in words that do not say whether another group or its
-    thing exists.
+    The site's names have no slash, nor have the bare names of groups' things: so things of two
+    owners never have the same full name. Raises `Refused`, without revealing whether another group
+    or its thing exists.
     """
     owner, slash, own = name.rpartition("/")
     if slash and (not owner or owner != group):

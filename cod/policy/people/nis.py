@@ -19,9 +19,9 @@ FILTER = LdapFilter(
 ATTRIBUTES = tuple(
     each.lower() for kind in SHOWN for each in kind.attributes if each != "sshPublicKey"
 )
-"""SSH keys have no place in NIS."""
+"""Attributes that the maps are made from. NIS has no place for SSH keys."""
 LONGEST = 800
-"""Bytes of the members in one line."""
+"""Most bytes of members in one line."""
 ALWAYS = (
     "passwd.byname",
     "passwd.byuid",
@@ -58,7 +58,7 @@ def maps(
                 for called, piece in _pieces(name, entry.attributes.get("memberUid", ()), ",")
             ]
             found["group.byname"] += [f"{line.partition(':')[0]} {line}" for line in lines]
-            # a number has one line; the further pieces are found by their names alone
+            # a number can have only one line; further pieces are found only by their names
             found["group.bygid"].append(f"{number} {lines[0]}")
         elif classes == NETGROUP.classes:
             triples = entry.attributes.get("nisNetgroupTriple", ())

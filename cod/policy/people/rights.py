@@ -1,6 +1,8 @@
-"""May X do Y to Z? The one answer, for every door: portal, REST API, command line, uploads, VCMs.
+"""Permissions: whether a caller may do something to a thing, for the portal, the REST API, the
+command line, uploads and VCMs alike.
 
-A site administrator may everything. For others their role in one of the thing's groups decides:
+A site administrator may do everything. For other users, their role in one of the groups that own
+the thing decides:
 
 ==========  ===  ===  ======
 role        SEE  USE  MANAGE
@@ -10,12 +12,12 @@ member      yes  yes  no
 owner       yes  yes  yes
 ==========  ===  ===  ======
 
-A member of any role may have single rights beside it, such as that to read consoles: a question
-that names the single right is answered to those who have it, too.
+A user with any role may have single rights in addition, such as the right to read consoles. They
+allow the actions that name the single right.
 
-What belongs to the site and is shared, everybody may see who is signed in. What somebody may not
-even see is not found, so that names and numbers of other groups' things cannot be guessed; what
-somebody may see and not do is forbidden.
+Everybody who is signed in may see things of the site that are shared. A thing that a user may not
+see is reported as not found, so that names and numbers of other groups' things cannot be guessed.
+An action that a user may not do on a visible thing is reported as forbidden.
 """
 
 from __future__ import annotations
@@ -46,10 +48,13 @@ def person(
     writes: bool = True,
     only: int | None = None,
 ) -> Who:
-    """Return a user as one who asks, with their `roles` and single rights by group id.
+    """Return the caller record of a user.
 
-    name  of what they ask by, where that is not their session; `only` the one group that it is for:
-          then there are no others, and no administrator, who is that group's owner instead
+    roles    the user's roles, by group id
+    singles  the user's single rights, by group id
+    name     name of the caller, such as 'token:ci'; '': the user's name, for a session
+    only     the one group that the token is for: roles in other groups do not count, and an
+             administrator counts as an owner of this group
     """
     admin = user.admin and only is None
     if only is not None:
@@ -70,16 +75,16 @@ def person(
 
 
 def user_of(who: Who) -> int:
-    """Return the id of the user who asks. Raises `Refused` for what is no person."""
+    """Return the id of the calling user. Raises `Refused` if the caller is no person."""
     if who.user_id is None:
         raise Refused("conflict", "only people have an account")
     return who.user_id
 
 
 def account(who: Who) -> int:
-    """Return the id of the user whose own account it may change: keys, tokens, sessions. Raises
-    `Refused` for what is no person, and for a token for one group, which would get at others by
-    them."""
+    """Return the id of the calling user, whose own account (keys, tokens, sessions) may be changed.
+    Raises `Refused` if the caller is no person, or a token for one group: by the account it could
+    gain access to other groups."""
     user_id = user_of(who)
     if who.only is not None:
         raise Refused("forbidden", "a token for one group does not change its user's account")
@@ -87,8 +92,9 @@ def account(who: Who) -> int:
 
 
 def creates_groups(who: Who, creators: Collection[str], names: Mapping[int | None, str]) -> bool:
-    """Return whether `who` may create groups: administrators, and people of the site's `creators`
-    (see `model.GroupRules`). A token for one group creates none. `names`: groups' names by id."""
+    """Return whether `who` may create groups. Administrators may, and users who work in a group of
+    the site's `creators` (see `model.GroupRules`). A token for one group may not. `names`: groups'
+    names by id."""
     if who.admin:
         return True
     if who.user_id is None or who.only is not None or not who.writes:
@@ -98,8 +104,8 @@ def creates_groups(who: Who, creators: Collection[str], names: Mapping[int | Non
 
 
 def may(who: Who, right: Right, owned: Owned, single: SingleRight | None = None) -> bool:
-    """Return whether `who` has that right on a thing that is so `owned`; or the `single` one, which
-    is enough for what is asked."""
+    """Return whether `who` has `right` on a thing with the owners `owned`, or the `single` right,
+    which suffices instead."""
     if who.admin or right is Right.ANY:
         return True
     if right is Right.ADMIN:
@@ -120,13 +126,14 @@ def require(
     missing: str,
     single: SingleRight | None = None,
 ) -> None:
-    """Raise `Refused`: 'not_found', with the sentence `missing`, where the thing is not there or
-    not to be seen by `who`; 'forbidden' where the right is not theirs. For an administrator what is
-    not there is left to the flow."""
+    """Raise `Refused` unless `who` has the right. The code is 'not_found', with the sentence
+    `missing`, if the thing does not exist (`owned` is None) or `who` may not see it; else, and if
+    an existing thing needs an administrator, it is 'forbidden'. For administrators nothing is
+    raised: the flow reports things that do not exist."""
     if who.admin or (owned is not None and may(who, right, owned, single)):
         return
     if owned is None or (right is not Right.ADMIN and not may(who, Right.SEE, owned)):
         raise Refused("not_found", missing, "name")
-    admins = right is Right.ADMIN  # a single right is of no use for it
+    admins = right is Right.ADMIN  # single rights do not suffice for it
     others = f", and those who have the right {single!s}," if single and not admins else ""
     raise Refused("forbidden", f"only {_WHO_MAY.get(right, 'some')}{others} may do that")

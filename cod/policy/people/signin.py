@@ -1,26 +1,27 @@
 """Rules for sign-in: the rate of attempts, passwords, names of people. Pure.
 
-Every attempt is counted before it is verified, under up to three names, and a success takes its own
-count back:
+Every attempt is counted as a failure before it is verified, in up to three counts. A success takes
+its own failure back:
 
 =========  ======================================  ======================  =====================
-counted    what                                    waits begin             counts
+count      attempts                                waits begin             failures counted
 =========  ======================================  ======================  =====================
-pair       this name from this place               with the first failure  all of them
-address    this place, whatever the name           with the eleventh       all of them
-name       this name, from places that it is not   with the first failure  the first three of
-           known to sign in from                                           each place
+pair       with this name from this place          with the first failure  all of them
+address    from this place, whatever the name      with the eleventh       all of them
+name       with this name, from places where it    with the first failure  the first three of
+           has not signed in lately                                        each place
 =========  ======================================  ======================  =====================
 
-The waits are 1, 2, 4 … 900 seconds; a count is forgotten a day after its last failure. An attempt
-that comes too early is turned away unverified and lengthens nothing.
+The waits are 1, 2, 4 … 900 seconds. A count is forgotten a day after its last failure. An attempt
+during a wait is refused without verification, and does not lengthen the wait.
 
-Why three: the pair stops one attacker, the address one that tries many names, the name many that
-try one. Why the name counts but three failures of a place: otherwise one attacker could keep the
-count of a name high for ever, and its owner out. An attacker with very many addresses can; then the
-owner still gets in from where they have signed in within the last `KNOWN_FOR` seconds, since those
-places wait for their own failures alone, and by a link for a new password from elsewhere. A place
-is an IPv4 address, or 64 bits of an IPv6 one, since that is what a single machine can have.
+The pair stops one attacker who tries one name, the address stops an attacker who tries many names,
+and the name stops many attackers who try one name. The name counts only three failures of each
+place: otherwise one attacker could keep the count of a name high for ever, and lock its owner out.
+An attacker with very many addresses still can. Then the owner can sign in from places where they
+have signed in within the last `KNOWN_FOR` seconds, since such places wait only for their own
+failures, and from elsewhere by a link for a new password. A place is an IPv4 address, or the first
+64 bits of an IPv6 address, since a single machine may have all addresses that begin with these.
 """
 
 from __future__ import annotations
@@ -53,8 +54,7 @@ _ROWS = (
 
 @dataclass(frozen=True, slots=True)
 class FailureCount:
-    """Failures under one name since they were last forgotten; no attempt is listened to before
-    `open_at`."""
+    """The failures in one count. Attempts before `open_at` are refused."""
 
     failures: int = 0
     last_at: float = 0.0
@@ -63,8 +63,11 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The names that an attempt is counted under; `name` is None from a place that somebody signed
-    in from as that."""
+    """The keys of an attempt's counts.
+
+    name   None: the attempt is from a place where the name has signed in lately
+    known  key under which it is stored that the name has signed in from the place
+    """
 
     pair: str
     address: str
@@ -73,15 +76,15 @@ class Keys:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Return the keys under which the attempt counts."""
+        """Return the keys of all counts that the attempt counts in."""
         return tuple(key for key in (self.pair, self.address, self.name) if key)
 
 
 def keys(name: str, address: str, known: bool = False) -> Keys:
-    """Return the names that an attempt is counted under. However a name is written that a directory
-    takes for the same, it is counted as one."""
-    # As directories compare names (RFC 4518): without case, kinds of letters, what is not seen, and
-    # spare spaces.
+    """Return the keys of an attempt's counts. Spellings of a name that a directory takes for the
+    same name have the same keys. `known`: the name has signed in from this place lately."""
+    # Directories compare names (RFC 4518) without regard to case, compatible forms of letters,
+    # invisible characters and extra spaces.
     seen = "".join(
         letter for letter in name[:LONGEST_NAME] if letter.isprintable() or letter.isspace()
     )
@@ -94,7 +97,8 @@ def keys(name: str, address: str, known: bool = False) -> Keys:
 
 
 def place(address: str) -> str:
-    """Return what stands for an address: itself, or the /64 network of an IPv6 one."""
+    """Return the place of an address: an IPv4 address itself, or the /64 network of an IPv6
+    address."""
     try:
         ip = ip_address(address.partition("%")[0])
     except ValueError:
@@ -105,14 +109,15 @@ def place(address: str) -> str:
 
 
 def wait(counts: dict[str, FailureCount], now: float) -> float:
-    """Return seconds until an attempt with these counts is listened to; 0: now."""
+    """Return the seconds to wait before an attempt with these counts is allowed; 0: none."""
     return max(
         (count.open_at - now for count in counts.values() if not _old(count, now)), default=0.0
     )
 
 
 def counted(keys: Keys, counts: dict[str, FailureCount], now: float) -> dict[str, FailureCount]:
-    """Return the counts after one more attempt that has not succeeded (yet), those that change."""
+    """Return the counts that change by one more attempt, which counts as a failure until it has
+    succeeded."""
     fresh = {
         key: FailureCount() if _old(count := counts.get(key, FailureCount()), now) else count
         for key in keys.all
@@ -128,10 +133,10 @@ def counted(keys: Keys, counts: dict[str, FailureCount], now: float) -> dict[str
 def forgiven(
     keys: Keys, counts: dict[str, FailureCount], now: float
 ) -> dict[str, FailureCount | None]:
-    """Return the counts after an attempt that was counted has succeeded; None: the count goes.
+    """Return the counts after a counted attempt has succeeded; None: the count is deleted.
 
-    Only its own: who has an account does not get more guesses at others' by signing in to it
-    between.
+    Except for the pair, only the attempt's own failure is taken back: signing in to one's own
+    account between attempts gives no additional guesses at other accounts.
     """
     return {key: _less(count, now) for key, count in counts.items()} | {keys.pair: None}
 
@@ -139,14 +144,14 @@ def forgiven(
 def taken_back(
     keys: Keys, counts: dict[str, FailureCount], now: float
 ) -> dict[str, FailureCount | None]:
-    """Return the counts after an attempt that was counted could not be verified; None: the count
-    goes. Earlier failures stay."""
+    """Return the counts after a counted attempt could not be verified, without that attempt; None:
+    the count is deleted."""
     slow = counts.get(keys.pair, FailureCount()).failures > COUNTED_OF_A_PLACE  # see `counted`
     return {key: _less(count, now) for key, count in counts.items() if key != keys.name or not slow}
 
 
 def _less(count: FailureCount, now: float) -> FailureCount | None:
-    """Return a count without its last failure; None where that was the only one."""
+    """Return a count without its last failure; None if that was the only one."""
     if count.failures <= 1:
         return None
     return FailureCount(count.failures - 1, count.last_at, min(count.open_at, now))
@@ -170,7 +175,7 @@ def _short(text: str) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise `Refused` unless a user may be called so."""
+    """Raise `Refused` unless `name` is a valid sign-in name."""
     if not _NAME.fullmatch(name):
         raise Refused(
             "invalid",
@@ -181,22 +186,22 @@ def check_name(name: str) -> None:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether the server itself uses the name: for callers on its own UNIX socket, in
-    histories and in the audit. Nobody takes such a name by a link or from a directory; an
+    """Return whether the server itself uses the name for callers on its own UNIX socket, in
+    histories and in the audit. Users cannot get such a name by a link or from a directory; only an
     administrator may give it."""
     return _OF_THE_SERVER.fullmatch(name) is not None
 
 
 def name_like(text: str) -> str:
-    """Return a sign-in name that looks like what somebody is called elsewhere:
+    """Return a sign-in name made from a person's name or address at another service:
     'Ann.Example@example.org' -> 'ann.example'."""
     bare = re.sub(r"[^a-z0-9._-]+", "-", text.partition("@")[0].lower()).strip("-._")
     return (bare if bare[:1].isalpha() else f"u{bare}")[:32]
 
 
 def check_password(password: str, name: str) -> None:
-    """Raise `Refused` for a password that is guessed first: short, the name, one that repeats or
-    runs along a row."""
+    """Raise `Refused` for a password that is easy to guess: too short, little more than the name, a
+    repetition, or a row of the keyboard or alphabet."""
     if problem := _weakness(password, name):
         raise Refused("invalid", problem, "password")
 

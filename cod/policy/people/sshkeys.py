@@ -1,9 +1,10 @@
-"""Public SSH keys, as people paste them: checked to the last byte, since they end up in root's
+"""Public SSH keys, as people paste them. All bytes are checked, because keys end up in root's
 authorized_keys. Pure.
 
-One line `ALGORITHM BASE64 COMMENT` (RFC 4253, 6.6, and sshd(8)), without options. The blob is read
-by its own lengths and must hold what its algorithm wants and nothing else: RFC 8709 (Ed25519), RFC
-4253 (RSA), RFC 5656 (ECDSA), OpenSSH's PROTOCOL.u2f (keys on security tokens).
+A key is one line `ALGORITHM BASE64 COMMENT` (RFC 4253, 6.6, and sshd(8)), without options. The
+decoded key consists of fields with their lengths, and must have exactly the fields of its
+algorithm: RFC 8709 (Ed25519), RFC 4253 (RSA), RFC 5656 (ECDSA), OpenSSH's PROTOCOL.u2f (keys on
+security tokens).
 """
 
 from __future__ import annotations
@@ -21,20 +22,19 @@ from cod.model import Refused
 LONGEST_LINE = 8000
 LONGEST_NAME = 200
 MOST = 20
-"""Keys of one user."""
+"""Most keys of one user."""
 MOST_OF_A_NODE = 2**19
-"""Bytes of keys in one seed, which travels in one message: two thousand RSA keys."""
+"""Most bytes of keys in one seed, which is sent in one message: two thousand RSA keys."""
 LEAST_RSA, MOST_RSA = 2048, 16_384  # bits
 
 
 class _Wrong(Exception):
-    """The blob is no key of its algorithm; the sentence says why."""
+    """The line is no valid key; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A key that was checked: `key` in base64, `name` its comment, `fingerprint` as ssh-keygen
-    prints it."""
+    """A checked key: `key` in base64, `name` its comment, `fingerprint` as ssh-keygen prints it."""
 
     algorithm: str
     key: str
@@ -43,7 +43,7 @@ class PublicKey:
 
 
 def parse(line: str) -> PublicKey:
-    """Return the key in a line. Raises `Refused` with a sentence."""
+    """Return the key in a line. Raises `Refused` if the line is no valid key."""
     try:
         line = line.strip()
         if "PRIVATE KEY" in line:
@@ -79,14 +79,14 @@ def parse(line: str) -> PublicKey:
 
 
 def fitting(lines: Iterable[str]) -> list[str]:
-    """Return as many of the lines as fit into a seed, from the first on."""
+    """Return the first of the lines, as many as fit into a seed."""
     every = list(lines)
     ends = accumulate(len(line.encode()) + 1 for line in every)
     return [line for line, end in zip(every, ends, strict=True) if end <= MOST_OF_A_NODE]
 
 
 def _fields(blob: bytes) -> list[bytes]:
-    """Return the strings of a key, each of which has its length before it (RFC 4251, 5)."""
+    """Return the fields of a decoded key, each of which is preceded by its length (RFC 4251, 5)."""
     fields = []
     while blob:
         if len(blob) < 4 or len(blob) - 4 < (length := struct.unpack(">I", blob[:4])[0]):
@@ -113,7 +113,7 @@ def _rsa(fields: list[bytes]) -> None:
 
 
 def _mpint(field: bytes) -> int:
-    """Return a positive number in its shortest form (RFC 4251, 5)."""
+    """Return the positive number in a field, which must have its shortest form (RFC 4251, 5)."""
     if not field or field[0] & 0x80 or (field[0] == 0 and not (len(field) > 1 and field[1] & 0x80)):
         raise _Wrong("the key has a number that is not written as it should be")
     return int.from_bytes(field)
