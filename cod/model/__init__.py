@@ -1,11 +1,11 @@
-"""Frozen records that travel between floors. Standard library only.
+"""Frozen records that are passed between the layers of the program. Standard library only.
 
 Times are seconds since the epoch, UTC, as floats; lengths of time are seconds; sizes are bytes
 unless a name says otherwise; MACs are lower-case with colons; IPv4 addresses are dotted strings,
 except in `bindings`, which sorts them as integers.
 
-Import records from here: which file of the package they are in does not matter. All are read
-when the first name is asked for; a command that needs one file of them names it, and starts sooner.
+Import records from this package, whichever of its modules defines them. The first access to a name
+imports all modules. A command that needs only one module imports that module, and starts sooner.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
-# else its module, which has its name, would stand here wherever it was read first
+# imported now, because otherwise the module of the same name would become this attribute
 from cod.model.described import described as described
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> Any:
-        """Read all files, and return what is called so in one of them."""
+        """Import all modules of the package, and return the object called `name`. Raise
+        `AttributeError` if there is none."""
         if not name.startswith("_"):
             for each in walk_packages(__path__, f"{__name__}."):
                 found = vars(import_module(each.name))

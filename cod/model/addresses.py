@@ -10,12 +10,12 @@ from uuid import UUID
 
 
 def ipv4(text: str) -> int:
-    """Return a dotted IPv4 address as an integer. Raises OSError when it is none."""
+    """Return a dotted IPv4 address as an integer. Raises `OSError` if `text` is no address."""
     return int.from_bytes(socket.inet_aton(text), "big")
 
 
 def dotted(address: int) -> str:
-    """Return the reverse of `ipv4`."""
+    """Return an IPv4 address, given as an integer, as a dotted string."""
     return socket.inet_ntoa(address.to_bytes(4, "big"))
 
 
@@ -26,8 +26,8 @@ _MAC = re.compile(
 
 
 def mac_of(text: str) -> str | None:
-    """Return the MAC in `text` as COD writes it, '52:54:00:00:00:01', or None. It may be written in
-    either case, with colons, dashes or dots, or without."""
+    """Return the MAC in `text` as COD writes it, '52:54:00:00:00:01'; None if it is no MAC. The
+    text may be in either case, with colons, dashes or dots, or without separators."""
     mac = text.strip().lower()
     if not _MAC.fullmatch(mac):
         return None
@@ -36,8 +36,8 @@ def mac_of(text: str) -> str | None:
 
 
 def uuids_of(text: str) -> tuple[str, ...]:
-    """Return the UUID in `text` in lower case, and with the bytes of its first three fields turned
-    round: firmware, BMCs and tools differ in that. () where it is none."""
+    """Return the UUID in `text` in lower case, and the same UUID with the bytes of its first three
+    fields in reverse order: firmware, BMCs and tools differ in this order. () if it is no UUID."""
     try:
         found = UUID(text.strip())
     except ValueError:
@@ -63,8 +63,8 @@ class AddressRange:
     @property
     def room(self) -> int:
         """Return how many nodes the range has addresses for. Addresses that end in .0 or .255 are
-        given to none: too many systems take them for a network's own. Counted in closed form, as
-        ranges may have 2**20 addresses."""
+        not assigned, because many systems take them for network or broadcast addresses. The number
+        is computed without iteration, because ranges may have 2**20 addresses."""
         in_zero = (self.last >> 8) - ((self.first - 1) >> 8)
         in_255 = ((self.last + 1) >> 8) - (self.first >> 8)
         return max(self.last - self.first + 1, 0) - in_zero - in_255
@@ -78,14 +78,14 @@ class AddressBlock(AddressRange):
 
 
 def room_of_blocks(pool: tuple[str, str], size: int) -> int:
-    """Return how many nodes the blocks of `size` addresses have addresses for that a pool, (first,
-    last), is cut into."""
+    """Return how many nodes a pool, (first, last), has addresses for if it is divided into blocks
+    of `size` addresses."""
     first, last = map(ipv4, pool)
     return AddressRange(first, last - (last + 1 - first) % size).room
 
 
 def joined(ranges: Iterable[AddressRange]) -> tuple[AddressRange, ...]:
-    """Return the ranges in order, those that touch made into one."""
+    """Return the ranges in order, with adjacent and overlapping ranges joined."""
     found: list[AddressRange] = []
     for one in sorted(ranges, key=lambda each: each.first):
         if found and one.first <= found[-1].last + 1:

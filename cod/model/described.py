@@ -1,13 +1,14 @@
-"""Descriptions of a record's fields, written at the field itself; every door reads them here.
+"""Descriptions of a record's fields, written at the field itself, for the API, the portal and the
+command line.
 
     grace: Annotated[float | None, About("Grace", FieldKind.SPAN, set_by=Right.MANAGE)] = None
 
-A record of which one field has an `About` is a described record: each of its other fields has one
-as well, or is `Undescribed`. `described` refuses a record that leaves a field out.
+A record is a described record if any of its fields has an `About`. Each of its other fields then
+needs one, too, or is `Undescribed`. `described` refuses a record without this.
 
-What people ask for when they make a thing is a record as well. It names the thing's record, `MAKES:
-ClassVar[type] = Vcluster`, and has each field that is `set_by` somebody there, which is described
-there.
+A request to make a thing is a record as well. It names the record of the thing, `MAKES:
+ClassVar[type] = Vcluster`, and has all fields of the thing that people can set (`set_by`), whose
+descriptions are those in the thing's record.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _T = TypeVar("_T")
 
 
 class FieldKind(StrEnum):
-    """The kind of a field's value, by which doors read and show it."""
+    """The kind of a field's value, which decides how it is read and shown."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -51,19 +52,19 @@ class FieldLevel(StrEnum):
 class About:
     """The description of a field.
 
-    label    heads its column, its line and its entry in a form
+    label    its name, as the head of a column, a line or an entry in a form
     about    a phrase without a full stop, such as 'priority of its requests'
-    none     what no value means, such as "no limit": null, or an empty text that people set; '':
-             people cannot set the field to null
-    example  of how a person writes it: '8h'
-    null     how commands write null: 'none', or 'site'
-    set_by   the right that setting it takes; None: nobody sets it
-    closed   only administrators see it, others null
-    level    where it is seen at first
-    least, most, longest, pattern  bounds of a number, of characters, of items of a list
+    none     the meaning of no value (null, or an empty text that people can set), such as "no
+             limit"; '': people cannot set the field to null
+    example  a value as people write it: '8h'
+    null     the word for null in commands: 'none' or 'site'
+    set_by   the right that is needed to set it; None: people cannot set it
+    closed   whether only administrators see it, while others see null
+    level    the first view that shows it
+    least, most, longest, pattern  bounds of a number, most characters or items, pattern of a text
     place    the collection of the API that a link leads to: 'vclusters'
-    part     the reply's part that has the field and is written by hand: 'power' has `power_driver`
-             as `driver`
+    part     the hand-written part of a reply that has the field: 'power' has `power_driver` as
+             `driver`
     """
 
     label: str
@@ -85,17 +86,18 @@ class About:
 
 _UNDESCRIBED = object()
 Undescribed = Annotated[_T, _UNDESCRIBED]
-"""A field of a described record that no door shows, or each by hand."""
+"""A field of a described record that is not shown, or is shown by code of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
     """A field of a described record.
 
-    type      without None
-    default   MISSING: it has none
-    path      of attributes from the record to the field: 'node.name'
-    get       reads the field from the record
+    type      its type without None
+    optional  whether None is allowed
+    default   its default; MISSING: it has none
+    path      the attributes that lead from the record to the field: 'node.name'
+    get       returns the field's value, given a record
     """
 
     name: str
@@ -111,7 +113,7 @@ class RecordField:
 
     @property
     def clears(self) -> bool:
-        """Return whether people may set the field to null; an empty text stands for none."""
+        """Return whether people may set the field to null. A text is never null, but ''."""
         return self.optional and self.type is not str and bool(self.about.none)
 
     @property
@@ -121,15 +123,15 @@ class RecordField:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the values that it may have; (): any."""
+        """Return the allowed values; (): any."""
         one = get_args(self.type)[0] if self.several else self.type
         if isinstance(one, type) and issubclass(one, Enum):
             return tuple(str(each.value) for each in one)
         return get_args(one) if get_origin(one) is Literal else ()
 
     def sentence(self, none: str = "null", *details: str) -> str:
-        """Return the description without its full stop. `none`: how this door writes null;
-        `details`: what it adds, such as a unit."""
+        """Return the description without a full stop. `none`: how null is written; `details`:
+        further phrases, such as a unit."""
         none = "''" if self.type is str and self.about.set_by else none
         ends = f"{none}: {self.about.none}" if self.about.none else ""
         about = ", ".join(filter(None, (self.about.about, *details)))
@@ -138,9 +140,10 @@ class RecordField:
 
 @cache
 def described(record: type) -> tuple[RecordField, ...]:
-    """Return a record's described fields, in the order of their columns: those of a described
-    record inside it in its place, those that are properties at the end. () for a record that is
-    not described. Raise TypeError where a field is neither described nor `Undescribed`."""
+    """Return a record's described fields, in the order of their columns; () if the record is not
+    described. Fields of a described record inside it are in the place of that record, and
+    properties are at the end. Raise `TypeError` if a field is neither described nor `Undescribed`.
+    """
     if not is_dataclass(record):
         return ()
     hints = get_type_hints(record, include_extras=True)
@@ -175,22 +178,23 @@ def described(record: type) -> tuple[RecordField, ...]:
 
 
 def set_by(record: type, right: Right) -> frozenset[str]:
-    """Return the names of the fields that this right sets."""
+    """Return the names of the fields that may be set with exactly this right."""
     return frozenset(each.name for each in described(record) if each.about.set_by is right)
 
 
 def set_names(record: type) -> tuple[str, ...]:
-    """Return the names of the fields of a record that people set."""
+    """Return the names of the fields of a record that people can set."""
     return tuple(each.name for each in described(record) if each.about.set_by)
 
 
 def set_values(record: type, source: object) -> dict[str, Any]:
-    """Return the values that `source` has for the fields of a record that people set, by name."""
+    """Return the values in `source` of the fields of a record that people can set, by name."""
     return {name: getattr(source, name) for name in set_names(record)}
 
 
 def _made(record: type) -> type:
-    """Return the record of the thing that is made of this one; NoneType: none is."""
+    """Return the record of the thing that a request with this record makes; NoneType: the record is
+    no such request."""
     made: type = vars(record).get("MAKES", NoneType)
     return made
 

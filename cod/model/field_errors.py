@@ -1,7 +1,7 @@
-"""Sentences about values that pydantic refuses, for the person who typed them: pydantic's own speak
-to programmers.
+"""Error messages about values that pydantic refuses, for the people who typed the values.
+Pydantic's own messages are for programmers.
 
-Requests, the site file, the settings of VCMs: all have their errors from here.
+They are used for API requests, the site file and the settings of VCMs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cod.model.names import DNS_LABEL, DNS_NAME
 
 __all__ = ["field_error", "unknown_key"]
 
-PATTERNS = {  # a pattern -> what it asks for
+PATTERNS = {  # pattern -> message if a value does not match it
     r"\S": "should not be empty",
     f"^{DNS_LABEL}$": (
         "should be lower-case letters, digits and hyphens between them, at most 63, such as web-2"
@@ -64,8 +64,8 @@ _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
 
 
 def field_error(error: Mapping[str, Any]) -> str:
-    """Return the sentence for one of a ValidationError's `errors`, with its context; the field is
-    the subject."""
+    """Return the message for one of a ValidationError's `errors`, with its context, as a phrase
+    that follows the name of the field."""
     sentence_of = _SENTENCES.get(error["type"])
     try:
         return (
@@ -73,12 +73,12 @@ def field_error(error: Mapping[str, Any]) -> str:
             if sentence_of
             else error["msg"].removeprefix("Value error, ").removeprefix("Input ")
         )
-    except KeyError:  # a pattern that is not above
+    except KeyError:  # a pattern that is not in `PATTERNS`
         return str(error["msg"])
 
 
 def unknown_key(name: str, known: Collection[str]) -> str:
-    """Return the sentence for a key that is none of a table's, with the one that may be meant."""
+    """Return the message for a key that a table does not have, with the key that may be meant."""
     near = difflib.get_close_matches(name, known, 1)
     return "no such key; " + (
         f"did you mean {near[0]!r}?" if near else f"this table has {', '.join(known)}"

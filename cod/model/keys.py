@@ -1,8 +1,7 @@
-"""Kinds of values in the site file: what each may be, and what the program makes of it. Standard
-library only.
+"""Types of values in the site file: allowed values and their conversion. Standard library only.
 
-`cod.site` has pydantic read the tables of the file into their records, by what is said here: the
-metadata of a record's field are arguments of pydantic's `Field`, and a type says what it accepts by
+`cod.site` lets pydantic read the tables of the file into their records. The metadata of a record's
+field are arguments of pydantic's `Field`, and a type defines its allowed values by
 `__get_pydantic_core_schema__`.
 """
 
@@ -31,9 +30,10 @@ class SiteTable:
 
 
 def key_about(description: str, **limits: Any) -> dict[str, Any]:
-    """Return the metadata of a key: what it means, and what it may be, in pydantic's words. Beside
-    those: `unit` of its number, where its type does not say it; `fixed`, why nobody can change it
-    while the servers run, though others of its table can be; `secret`, nobody is shown its value.
+    """Return the metadata of a key: its description, and its limits as arguments of pydantic's
+    `Field`. Three more are possible: `unit`, the unit of its number, if its type does not tell it;
+    `fixed`, why it cannot be changed while the servers run, although other keys of its table can;
+    `secret`, that its value is never shown.
     """
     return {"description": description, **limits}
 
@@ -48,13 +48,14 @@ def site_key(default: T, description: str, **limits: Any) -> T:
 
 
 def needed(description: str, **limits: Any) -> str:
-    """Return the field of a text that the file has to have, after keys that may be left out."""
+    """Return the field of a required text that comes after keys that may be left out. A dataclass
+    needs a default there: it is '', which is refused."""
     return site_key("", description, min_length=1, **limits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limits:
-    """The bounds of a type's values, in pydantic's words."""
+    """The bounds of a type's values, as arguments of pydantic's `Field`."""
 
     limits: dict[str, Any]
 
@@ -65,8 +66,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read:
-    """Conversion of a value when it is read, of one that pydantic has checked unless `first`.
-    `read` raises ValueError with a sentence."""
+    """The conversion of a value when the file is read. `read` is called after pydantic has checked
+    the value, or before, if `first`. It raises `ValueError` with a message for people."""
 
     read: Callable[[Any], Any]
     first: bool = False
@@ -88,7 +89,7 @@ class Unit:
 
 
 class InDays(Read):
-    """Days in the file, seconds in the program."""
+    """The conversion of days in the file to seconds in the program."""
 
     __slots__ = ()
 
@@ -163,7 +164,7 @@ Pool = tuple[Address, Address]
 HostName = Annotated[str, Limits({"pattern": DOMAIN, "max_length": 253})]
 FileName = Annotated[str, Limits({"min_length": 1}), Read(_file_name)]
 ABSOLUTE = Read(_path)
-"""The mark of a file that the site file names: who reads it is in `cod.site.ownership`."""
+"""The mark of a file that the site file names. `cod.site.ownership` has the parts that read it."""
 AbsolutePath = Annotated[str, ABSOLUTE]
 Secondary = Annotated[tuple[str, int], Read(_secondary, first=True)]
 NameServer = Annotated[str, Limits({"max_length": 253}), Read(_name_server)]

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class LdapCode(IntEnum):
-    """Result codes of RFC 4511 that COD gives."""
+    """Result codes of RFC 4511 that COD returns."""
 
     SUCCESS = 0
     OPERATIONS_ERROR = 1
@@ -31,11 +31,11 @@ class LdapFilter:
     """One node of a search filter.
 
     kind       'and', 'or', 'not', 'equal', 'substrings', 'at_least', 'at_most', 'present', or
-               'unknown' for a match that COD has no rule for
+               'unknown' for a matching rule that COD does not support
     attribute  in lower case, without options; '' for the first three kinds
-    values     what is compared with; for substrings the initial part, those between, and the final
-               one, '' for none
-    parts      the filters inside
+    values     values to compare with; for substrings the initial part, the middle parts, and the
+               final part ('': no initial or final part)
+    parts      the filters inside an 'and', 'or' or 'not'
     """
 
     kind: str
@@ -48,11 +48,12 @@ class LdapFilter:
 class LdapSearch:
     """A search.
 
-    scope       0 the base alone, 1 one level below it, 2 the base and all below
-    attributes  in lower case; none: all
-    size        entries at most, 0: as many as the server gives
-    page        entries of a page (RFC 2696), None: in one piece; cookie: where the next page
-                begins, '' for the first
+    scope       0: the base alone; 1: one level below it; 2: the base and everything below it
+    attributes  requested attributes in lower case; (): all
+    size        the most entries to return; 0: no limit by the client
+    types_only  return attributes without their values
+    page        entries of a page (RFC 2696); None: all entries in one answer
+    cookie      where the page begins; '': the first page
     """
 
     base: str
@@ -75,8 +76,8 @@ class LdapEntry:
 
 @dataclass(frozen=True, slots=True)
 class LdapAnswer:
-    """Result of a search. `cookie`: where the next page begins, '' after the last; `text`: for
-    people."""
+    """The result of a search. `cookie`: where the next page begins, '' after the last page; `text`:
+    a message for people."""
 
     code: LdapCode
     entries: tuple[LdapEntry, ...] = ()
@@ -86,7 +87,7 @@ class LdapAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NodeTree:
-    """The vcluster whose node asks, as far as its tree needs it."""
+    """The vcluster of the node that searches, with the values that its LDAP tree needs."""
 
     vcluster_id: int
     vcluster: str
@@ -97,9 +98,9 @@ class NodeTree:
 
 @dataclass(frozen=True, slots=True)
 class NodeUser:
-    """Somebody with an account on a vcluster's nodes. `role`: in the vcluster's group; 'viewer' or
-    '' for an administrator of the site who has no other account there. `shell`, `home`: '': the
-    site's."""
+    """A user with an account on a vcluster's nodes. `role`: the user's role in the vcluster's
+    group; 'viewer' or '' for a site administrator who has the account only as such. `shell`,
+    `home`: '': the site's default."""
 
     id: int
     name: str
@@ -116,10 +117,11 @@ class NodeUser:
 class NisDomain:
     """A vcluster's accounts for NIS.
 
-    name      of the NIS domain
+    name      name of the NIS domain
     networks  the vcluster's addresses, as ADDRESS/BITS
-    maps      lines "KEY VALUE" by the map's name
-    securenets, access_rules   lines for ypserv's files of those names: securenets and ypserv.conf
+    maps      lines "KEY VALUE" of each map, by the map's name
+    securenets    lines of ypserv's file securenets
+    access_rules  lines of ypserv's file ypserv.conf
     """
 
     name: str

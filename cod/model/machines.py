@@ -1,6 +1,6 @@
-"""Rows about machines: nodes, what they are and use, and who speaks for them.
+"""Records of machines: nodes, their hardware, power and energy, and their agents' connections.
 
-Names of attributes are the columns' names; `store/tables.py` explains each.
+Attributes have the names of their columns; `store/tables` explains each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _named(noun: str) -> About:
 
 
 def _of_site(label: str, about: str) -> About:
-    """Return the description of a number that the site has, too."""
+    """Return the description of a number for which the site has a default."""
     return About(
         label,
         FieldKind.NUMBER,
@@ -119,7 +119,7 @@ class Node:
     power_wanted: Undescribed[str | None]
     power_seq: Undescribed[int]
     boot_served_at: Undescribed[float | None]
-    # of the tuple of its request that it was granted for; its place in a rack is `rack_position`
+    # position of its tuple in the request that it was granted for, not its `rack_position`
     position: Undescribed[int | None] = None
     progress_phase: Undescribed[str] = ""
     progress_source: Undescribed[str] = ""
@@ -142,11 +142,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class KnownMachine:
-    """An administrator's description of a machine, which COD may not have seen yet. None: not said.
+    """An administrator's description of a machine that COD may not have seen yet. None: not given.
 
-    name   of the node
-    macs   of its network cards, the one that it boots from first
-    block, position, power_account  '' for none
+    name   name of the node
+    macs   MACs of its network cards, first that of the card that it boots from
+    block, position, power_account  '': none
     """
 
     name: str
@@ -163,14 +163,14 @@ class KnownMachine:
 
 @dataclass(frozen=True, slots=True)
 class BmcSystem:
-    """A computer, as a BMC tells of it: the BMC's word, which may be wrong or a lie.
+    """A computer, as its BMC describes it. The BMC may report wrong data, by mistake or on purpose.
 
-    host     where the BMC was asked
+    host     host name or address of the BMC
     driver   'redfish' or 'ipmi'
-    address  of its power, in that driver's form
-    account  of the site file, by which the BMC was signed in to
+    address  its power address, in the driver's form
+    account  account of the site file that was used to sign in to the BMC
     serials  numbers of which one may be the system's serial number
-    uuids    the system's UUID, in both orders of bytes that BMCs have been seen to use
+    uuids    the system's UUID in both byte orders that BMCs are known to use
     power    'on', 'off' or 'unknown'
     """
 
@@ -215,9 +215,10 @@ class ActionOutcome(StrEnum):
 class ActedNode:
     """Outcome of an action for one node.
 
-    name    of the node afterwards; where no node is meant, as it was asked for
-    about   why it was refused, and `code`, of which kind that is; '' else
-    state   of the node afterwards; None: there is no such node
+    name    name of the node afterwards; if there is no such node, the requested name
+    about   why the action was refused; '': it was not
+    code    code of the refusal (`Refused`); '': it was not refused
+    state   state of the node afterwards; None: there is no such node
     stops   vcluster whose work on the node stops; None: none
     """
 
@@ -231,7 +232,7 @@ class ActedNode:
 
 @dataclass(frozen=True, slots=True)
 class ActedNodes:
-    """An action for many nodes, in words, and what became of it for each."""
+    """An action for many nodes, in words, and its outcome for each node."""
 
     action: str
     nodes: tuple[ActedNode, ...]
@@ -239,8 +240,8 @@ class ActedNodes:
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """A row of `node_places`: where a node's MAC was heard besides its remembered place; the node
-    may boot there where an administrator has approved it."""
+    """A row of `node_places`: a place, other than its remembered one, where a node's MAC was heard.
+    The node may boot there if an administrator has approved the place."""
 
     id: int
     node_id: int
@@ -298,7 +299,7 @@ class NodeType:
 
 
 UNTIL_LEFT = 4_000_000_000.0
-"""When a vcluster's binding expires: it ends when the node leaves, not by the clock."""
+"""`expires_at` of a vcluster's binding, which ends when the node leaves, not at a time."""
 
 
 @record(frozen=True, slots=True)
@@ -319,14 +320,14 @@ class Binding:
 
     @property
     def until(self) -> float | None:
-        """Return when it ends by the clock, in seconds since the epoch; None: it does not."""
+        """Return when the binding expires, in seconds since the epoch; None: at no set time."""
         return self.expires_at if self.expires_at < UNTIL_LEFT else None
 
 
 @dataclass(frozen=True, slots=True)
 class BootSecret:
     """A row of `boot_secrets`: the verifier of a secret that a machine booted with (see
-    wire/confd), or what is kept of a nonce (`core.nodes.boot_nonces`).
+    `wire.confd`), or the stored data of a nonce (`core.nodes.boot_nonces`).
 
     kind  'boot', 'session' or 'nonce'
     """
@@ -356,12 +357,14 @@ class AgentSession:
 
 
 class NodeStory(NamedTuple):
-    """A machine's own account of its system, since its site was held.
+    """A machine's report about its installed system, since a restored database was held for checks
+    (`policy.stories`).
 
-    known    the newest generation in which the database can have had the node installed
-    verdict  of `states.StoryVerdict`
-    source   'agent' or 'dhcp'; '' where nothing was said
-    said     for people
+    known    the newest generation of an installation that the database can know of
+    verdict  a value of `states.StoryVerdict`
+    source   'agent' or 'dhcp'; '': nothing was reported
+    at       when it was reported
+    said     the report as a phrase for people
     """
 
     node_id: int
@@ -373,11 +376,11 @@ class NodeStory(NamedTuple):
 
 
 class ImageReceiver(NamedTuple):
-    """A node that is being primed, as far as it matters to who passes images on to whom.
+    """A node that is being primed, with the data that decide from which nodes it fetches its image.
 
-    address  where its agent is
-    clean    its disk is written at once, and not erased before
-    phase    which step its agent has told of last
+    address  address of its agent
+    clean    whether its disk is written without being erased before
+    phase    the step that its agent reported last
     """
 
     node_id: int
@@ -396,8 +399,8 @@ class ImageReceiver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The connection that an agent's message came in on: the key of its session, and the MAC that
-    it proved to have."""
+    """The connection on which an agent's message arrived: the key of its session, and the MAC that
+    the agent has proved to have."""
 
     node_id: int
     server: str
@@ -407,9 +410,11 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PowerAction:
-    """A row of `power_actions`: a wish that a node be 'on', 'off', 'soft' (off, its system being
-    asked first) or be 'cycle'd, valid for one `generation`. `stage`: how many commands were
-    accepted for it and did not show."""
+    """A row of `power_actions`: the power state that a node is to have in its `generation`.
+
+    desired  'on', 'off', 'soft' (off, but the system is asked to shut down first) or 'cycle'
+    stage    number of commands that the machine has accepted without carrying them out
+    """
 
     id: int
     node_id: int
@@ -427,12 +432,14 @@ class PowerAction:
 
 @dataclass(frozen=True, slots=True)
 class EnergyUse:
-    """A row of `energy_use`: what nodes of a type used on a day (since the epoch, UTC) for a group;
-    0: the reserve.
+    """A row of `energy_use`: the energy that nodes of a type used on a day for a group.
 
+    day        days since the epoch, UTC
+    group_id   0: the nodes were in the reserve
     seconds    node-seconds
-    joules     used; `always_on`: what it would have been had no node slept
-    grams      CO2 emitted for what was used
+    joules     energy used
+    always_on  energy in joules that would have been used if no node had slept
+    grams      CO2 emitted for the energy used
     """
 
     day: int
@@ -446,7 +453,7 @@ class EnergyUse:
 
 @dataclass(frozen=True, slots=True)
 class VclusterEnergy:
-    """A row of `vcluster_energy`: what a vcluster's nodes used on a day; the figures are those of
+    """A row of `vcluster_energy`: the energy that a vcluster's nodes used on a day. Fields as in
     `EnergyUse`."""
 
     day: int
@@ -459,8 +466,8 @@ class VclusterEnergy:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A row of `captures`: a node's disk on its way into an image. `secret` is shown to the node's
-    agent alone. `what`: as in `orders.Deposit`."""
+    """A row of `captures`: the capture of a node's disk as an image. `secret` is sent to the node's
+    agent only. `what`: as in `orders.Deposit`."""
 
     node_id: int
     image: str
@@ -480,9 +487,9 @@ class Capture:
 
 @dataclass(frozen=True, slots=True)
 class Reinstall:
-    """A row of `reinstalls`: a node that is installed anew for its vcluster.
+    """A row of `reinstalls`: a node that is reinstalled for its vcluster.
 
-    at_once   nodes of the vcluster at a time; 0: all
+    at_once   most nodes of the vcluster that are reinstalled at a time; 0: all
     begun_at  when the node left its system; None: not yet
     """
 
@@ -497,9 +504,9 @@ class Reinstall:
 
 @dataclass(frozen=True, slots=True)
 class Burnin:
-    """A row of `burnins`: tests of a node. `tests` have commas between; `results` is JSON, a list
-    of `orders.TestResult`; `secret` is shown to the node's agent, and to a neighbour's that is
-    tested with it."""
+    """A row of `burnins`: tests of a node. `tests`: separated by commas; `results`: JSON, a list of
+    `orders.TestResult`; `secret`: sent to the agents of the node, and of a neighbour that is tested
+    with it."""
 
     id: int
     node_id: int
@@ -521,7 +528,7 @@ class Burnin:
 @dataclass(frozen=True, slots=True)
 class CaptureLimits:
     """Limits of a capture. `disk`: bytes of the largest disk that the node has reported; `room`:
-    bytes that the image may take in its served form, None: any number."""
+    most bytes of the image's served form, None: no limit."""
 
     disk: int
     room: int | None
@@ -529,9 +536,13 @@ class CaptureLimits:
 
 @dataclass(frozen=True, slots=True)
 class CapturedPartition:
-    """A partition of a captured disk, as its agent tells: bytes, GPT type or MBR type, and what was
-    found in it ('ext', 'fat', 'swap'; '': not known, or empty). Number 0: the whole disk, which has
-    no partition table."""
+    """A partition of a captured disk, as its agent reports it.
+
+    number   0: the whole disk, which has no partition table
+    start, size  in bytes
+    type     GPT type or MBR type
+    content  'ext', 'fat', 'swap'; '': unknown or empty
+    """
 
     number: int
     start: int
@@ -543,7 +554,7 @@ class CapturedPartition:
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """The public part of an SSH host key of a node. `algorithm` and `key`, in base64, are as in a
+    """The public part of a node's SSH host key. `algorithm` and `key` (base64) are as in a
     known_hosts file."""
 
     algorithm: str
@@ -551,7 +562,7 @@ class HostKey:
 
     @property
     def digest(self) -> bytes:
-        """Return the SHA-256 digest of the key, from which its fingerprints are written."""
+        """Return the SHA-256 digest of the key, from which its fingerprints are made."""
         return hashlib.sha256(b64decode(self.key)).digest()
 
     @property
@@ -577,11 +588,11 @@ class Keytab:
 
 @dataclass(frozen=True, slots=True)
 class KeytabTask:
-    """Task of the site's command for keytabs, for a host: make its keytab, or remove its
-    principals.
+    """A task of the site's command for keytabs: to make a host's keytab or, if `removal`, to remove
+    its principals.
 
-    attempts  that have failed
-    made_at   when it has made a keytab for the host; None: never
+    attempts  failed attempts
+    made_at   when the command last made a keytab for the host; None: never
     """
 
     host: str
@@ -594,12 +605,12 @@ class KeytabTask:
 
 
 Unsealer = Callable[[bytes, str], bytes | None]
-"""Opens what was sealed for an order with that id; None: it cannot."""
+"""Decrypts data that was sealed for the order with the given id; None: that is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
 class PrimingNode:
-    """A node that is being primed: its order, its host's name with the domain, and the template."""
+    """A node that is being primed: its order, its host name with the domain, and its template."""
 
     order_id: str
     node_id: int
@@ -610,12 +621,12 @@ class PrimingNode:
 
 @dataclass(frozen=True, slots=True)
 class ChunkKeys:
-    """The means to let nodes have images from each other.
+    """Functions that let nodes fetch images from each other.
 
-    key    the one by which a node checks tokens, for its order's id: the same for the same order,
-           and not to be guessed
-    token  for a key, an image's digest, the address of the node that asks, and the second in which
-           the token expires
+    key    returns the key with which a node checks tokens, given its order's id: always the same
+           for the same order, and impossible to guess
+    token  returns a token, given a key, an image's digest, the address of the fetching node, and
+           the second at which the token expires
     """
 
     key: Callable[[str], str] = field(repr=False)
@@ -624,11 +635,11 @@ class ChunkKeys:
 
 @dataclass(frozen=True, slots=True)
 class HostKeyMaker:
-    """The means to make nodes' SSH host keys.
+    """The data and function that make nodes' SSH host keys.
 
-    salt  random, for an installation that has no salt yet
-    make  the public and the private part (a file of OpenSSH) that belong to a salt and an order's
-          id: the same for the same arguments, and not to be guessed
+    salt  a random salt, for an installation that has none yet
+    make  returns the public part and the private part (an OpenSSH file) of a key, given a salt and
+          an order's id: always the same for the same arguments, and impossible to guess
     """
 
     salt: str = field(repr=False)

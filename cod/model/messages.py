@@ -1,4 +1,4 @@
-"""DHCP, boot and DNS messages: what passes between their servers and their flows."""
+"""Records that the DHCP, boot and DNS servers exchange with their flows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from cod.model.site.network import Subnet
 
 @record(frozen=True, slots=True)
 class DhcpQuery:
-    """A client's message as the flow sees it (RFC 2131 field and option names).
+    """A client's DHCP message, decoded, with names of RFC 2131.
 
     kind        DISCOVER, REQUEST, DECLINE, RELEASE or INFORM
-    subnet      name of the site's subnet that it came from (interface or giaddr); None if the site
-                has none
-    arch        option 93, None when absent
-    stage       who is speaking: 'firmware', 'ipxe', 'pxelinux', 'httpclient', 'trampoline' or 'os'
-    requested   option 50; server_id option 54; uuid option 97 in the form that Linux prints
-    circuit     option 82's circuit id, remote its remote id; in hex, cut to what a column holds;
-                None when absent
+    subnet      name of the site's subnet that it came from (by interface or giaddr); None: the site
+                has no such subnet
+    arch        option 93; None: absent
+    stage       the program that sent it: 'firmware', 'ipxe', 'pxelinux', 'httpclient', 'trampoline'
+                or 'os'
+    requested   option 50
+    server_id   option 54
+    uuid        option 97 in the form that Linux prints
+    circuit, remote  option 82's circuit id and remote id in hex, cut to the length of their
+                     columns; None: absent
     """
 
     kind: str
@@ -40,20 +43,21 @@ class DhcpQuery:
 
 @record(frozen=True, slots=True)
 class DhcpClient:
-    """The node that owns a MAC, as the DHCP flow needs it: columns of `nodes`, and its vcluster's
-    name.
+    """The node that owns a MAC: the columns of `nodes` that the DHCP flow needs, and the name of
+    its vcluster.
 
-    vlan          of its vcluster's own network; None: the vcluster is not isolated
-    held_at       when a server last said that it holds the connection of the node's agent; None:
-                  there is no connection
-    reported      the agent has reported on it, and COD has not ordered a power cycle since
+    vlan          VLAN of its vcluster's own network; None: the vcluster is not isolated
+    held_at       when a server last reported that it holds the connection of the node's agent;
+                  None: there is no connection
+    reported      whether the agent has reported on this connection, and COD has not ordered a power
+                  cycle since
     home_at       when the place where the node boots was remembered: `home_subnet`, and the switch
                   port by option 82, `home_circuit` and `home_remote`
-    story         verdict on what its machine said since the site was held; None: it is not held
-    sent_to_disk  what was served of late was its disk, and is what it would be served now; looked
-                  up only for messages that this decides (`policy.nodes.boot.may_be_next_option`)
-    cycled        its time in this state was up before, for which it was power-cycled; looked up
-                  only for messages that this decides (`policy.nodes.boot.may_have_missed`)
+    story         verdict on its machine's report (see `NodeStory`); None: the site is not held
+    sent_to_disk  whether its last boot script sent it to its disk, as a script would now; read from
+                  the database only if it decides (`policy.nodes.boot.may_be_next_option`)
+    cycled        whether it was power-cycled because its time in this state was over; read from the
+                  database only if it decides (`policy.nodes.boot.may_have_missed`)
     """
 
     id: int
@@ -84,10 +88,10 @@ class DhcpClient:
 class DhcpAnswer:
     """The flow's answer: `kind` OFFER, ACK or NAK. Options that are None are left out.
 
-    subnet      whose server, router and DNS servers are told
-    network     the same as a record, where it is an isolated vcluster's and not the site's
-    lease_time  seconds; None in the answer to an INFORM, which binds nothing
-    bootfile    the next thing to load, a file name or a URL
+    subnet      name of the subnet whose server, router and DNS servers the client is told
+    network     the record of this subnet if it is an isolated vcluster's; None: it is the site's
+    lease_time  seconds; None in the answer to an INFORM, which binds no address
+    bootfile    the file to load next, a file name or a URL
     """
 
     kind: str
@@ -103,15 +107,16 @@ class DhcpAnswer:
 
 @dataclass(frozen=True, slots=True)
 class BootPlan:
-    """A node's next boot, decided by `policy.nodes.boot`; written out by `wire/bootscript`.
+    """A node's next boot, decided by `policy.nodes.boot` and encoded by `wire.bootscript`.
 
-    action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (not ours to boot)
-    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'; for 'local', the
-             kernel is the program that finds the disk on a BIOS machine (`wire.diskloader`), ''
-             where the first disk is to be started
+    action   'trampoline', 'local' (its own disk), 'kernel' (diskless) or 'none' (COD does not boot
+             it)
+    kernel, initrds, cmdline   URLs and arguments, for 'trampoline' and 'kernel'. For 'local', the
+             kernel is the program that finds the disk on a BIOS machine (`wire.diskloader`); '':
+             the first disk is started
     why      one line for the log and the script's comment
-    scripts  URLs of the node's script on the other servers, for iPXE: tried where a file cannot be
-             loaded from this one
+    scripts  URLs of the node's script on the other servers, which iPXE tries if a file cannot be
+             loaded from this server
     """
 
     action: str
@@ -144,11 +149,11 @@ class DnsRecord:
 
 @dataclass(frozen=True, slots=True)
 class DnsAnswer:
-    """The site's answer about a name of its own. `code` is 'ok' or 'nxdomain'; 'ok' without records
-    is an empty answer.
+    """The answer about a name of the site. `code` is 'ok' or 'nxdomain'; 'ok' without records is an
+    empty answer.
 
-    zone     whose SOA a negative answer names, with `serial`; '': the name's own
-    server   the address of the server that is asked belongs to the name
+    zone     zone whose SOA, with `serial`, is in a negative answer; '': the name itself
+    server   whether the address of the answering server belongs to the name
     """
 
     code: str

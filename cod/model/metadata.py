@@ -1,4 +1,4 @@
-"""A node's metadata: of itself and of its vcluster."""
+"""A node's metadata: data about itself and its vcluster, for the metadata service."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 METADATA_ADDRESS = "169.254.169.254"
-"""Where images expect a metadata service, on port 80."""
+"""The address at which images expect a metadata service, on port 80."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,23 +28,24 @@ class PeerNode:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """A node's metadata, as of one moment.
+    """A node's metadata at one moment.
 
-    instance      changes whenever the node is primed anew; the same as in its seed
-    name          the machine's name at the site; `hostname`: its name in its vcluster; `fqdn`: that
-                  with the domain
-    network       of its address, '' where the site file has none; `servers`: COD's addresses there,
-                  that of the one that answers first
-    template      with its revision, 'web@3'
-    started       when the node was given to the vcluster
-    ends          when the node goes back, as far as that is known: the end of the lease or of its
-                  grace or, where that is earlier, the deadline of a reclaim that takes it, or the
-                  time that was promised; None: not known
-    leaving       the node is on its way back: the lease has ended, or a reclaim takes it
-    cpus, memory  of the machine's report, memory in MiB; 0 where that does not say
-    keys          of the group's owners and members, as of now
-    documents     cloud-init's: meta-data, user-data, network-config and, where there is any,
-                  vendor-data
+    instance      instance id: changes whenever the node is primed; the same as in its seed
+    name          the machine's name at the site
+    hostname      its name in its vcluster
+    fqdn          its host name with the domain
+    network       network of its address; '': the site file has none for it
+    servers       COD's addresses in this network, the address of the answering server first
+    template      template with its revision, 'web@3'
+    started       when the node was assigned to the vcluster
+    ends          when the node leaves the vcluster: the end of the lease or of its grace, or, if
+                  earlier, the deadline of a reclaim of the node, or the time promised by the VCM;
+                  None: unknown
+    leaving       whether the node is about to leave: the lease has ended, or a reclaim takes it
+    cpus, memory  from the machine's report, memory in MiB; 0: not reported
+    keys          present keys of the group's owners and members
+    documents     the files of cloud-init, by name: meta-data, user-data, network-config and, if
+                  there is any, vendor-data
     """
 
     instance: str

@@ -1,4 +1,4 @@
-"""Patterns of names that several floors check, and the order of names."""
+"""Patterns of names that several layers check, and the order of names."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ _NUMBERS = re.compile(r"(\d+)")
 
 
 def natural_key(name: str) -> tuple[list[Any], str]:
-    """Return a key that sorts names as people count: n2 before n10."""
-    parts: list[Any] = _NUMBERS.split(name)  # text and numbers by turns, text first
+    """Return a key that sorts names with numbers by their values: n2 before n10."""
+    parts: list[Any] = _NUMBERS.split(name)  # alternately text and numbers, text first
     parts[1::2] = map(int, parts[1::2])
     return parts, name

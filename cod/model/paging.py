@@ -1,6 +1,6 @@
-"""Lists in parts. A list is in the order of one key and, where that is the same, of a unique one; a
-cursor is the pair that the last part ended with, so that rows that come and go meanwhile make no
-part skip or repeat one."""
+"""Lists in pages. A list is sorted by one key, and rows with equal values of it by a unique key. A
+cursor is the pair of these values in the last row of a page. So no row is skipped or repeated when
+rows are added or removed between two pages."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any, TypeVar
 from cod.model.results import Refused
 
 T = TypeVar("T")
-COUNTED = 10_000  # rows that are counted at most; of a longer list nobody is told how long it is
-LONGEST = 1000  # rows in one part
+COUNTED = 10_000  # most rows that are counted; the length of a longer list is not returned
+LONGEST = 1000  # most rows in one page
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """Selection of one page of a list.
 
-    limit  rows at most
-    sort   a key, with '-' before it the other way round; '': as the list has it
-    after  the cursor that the part before ended with; '': from the beginning
-    q      only what has this in one of its texts; '': everything
+    limit  most rows of the page
+    sort   the key to sort by, with '-' before it in descending order; '': the list's default
+    after  the cursor of the previous page; '': the first page
+    q      only rows that contain this text; '': all rows
     """
 
     limit: int = 100
@@ -33,7 +33,7 @@ class Page:
     q: str = ""
 
     def key(self, default: str) -> tuple[str, bool]:
-        """(key, downwards?)"""
+        """Return (key to sort by, whether in descending order)."""
         wanted = self.sort or default
         return wanted.removeprefix("-"), wanted.startswith("-")
 
@@ -42,8 +42,8 @@ ALL = Page(limit=1_000_000)
 
 
 class Listed(list[T]):
-    """A part of a list. `next`: the cursor of the next one, None after the last; `total`: rows of
-    all parts, None where that was not counted."""
+    """A page of a list. `next`: the cursor for the next page, None after the last; `total`: rows of
+    the whole list, None if they were not counted."""
 
     def __init__(
         self, items: Iterable[T] = (), next: str | None = None, total: int | None = None
@@ -52,18 +52,19 @@ class Listed(list[T]):
         self.next, self.total = next, total
 
     def each(self, shape: Callable[[T], Any]) -> Listed[Any]:
-        """Return the same part, with something else for each row."""
+        """Return the page with `shape(row)` in place of each row."""
         return Listed(map(shape, self), self.next, self.total)
 
 
 def cursor(sort: str, value: object, unique: object) -> str:
-    """Return the cursor after a row with that value and unique key, in that order."""
+    """Return the cursor after a row with that `value` of the key `sort` and that `unique` key."""
     text = json.dumps([sort, value, unique], separators=(",", ":"))
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def place(page: Page, default: str) -> tuple[Any, Any] | None:
-    """(value, unique key) that `page` begins after; None: at the beginning. Raises `Refused`."""
+    """Return (value, unique key) of the row that `page` begins after; None: the page is the first.
+    Raises `Refused` if the cursor is not of this list in this order."""
     if not page.after:
         return None
     wrong = Refused(
@@ -95,8 +96,13 @@ def part(
     unique: Callable[[T], Any],
     texts: Callable[[T], Iterable[str]],
 ) -> Listed[T]:
-    """Return a part of a list that is short enough to be in memory. `keys`: what it can be ordered
-    by; `texts` are searched for `page.q`, whatever the case. Raises `Refused`."""
+    """Return a page of a list that is short enough to be in memory. Raises `Refused`.
+
+    keys     functions that return the values to sort by, by the key's name
+    default  the key of the list's default order
+    unique   returns a row's unique key
+    texts    returns a row's texts, which are searched for `page.q` without regard to case
+    """
     name, down = page.key(default)
     wanted = page.q.casefold()
     found = [

@@ -1,4 +1,4 @@
-"""The caller, a thing's owners, and the rows about people."""
+"""Records of callers, of things' owners, and of people."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """The person or program that asks.
+    """The caller of a flow: a person or a program.
 
     name     as the history and the audit show it: 'user:ann', 'token:ci', 'vcm:pool'
-    admin    a site administrator
-    writes   False: a token that may only look
+    admin    whether it is a site administrator
+    writes   False: a token that may only read
     user_id  None: no person (a token of the site, the local administrator, a VCM)
-    roles    by group id; singles: single rights beside them
-    address  where the question came from; '': the server itself
-    local    on the server's own UNIX socket
+    roles    roles by group id
+    address  address that the request came from; '': the server itself
+    local    whether the request came by the server's own UNIX socket
     only     the one group that its token is for; None: no limit
-    session  id of the browser's session; None: it asks otherwise
-    joined   when the user was made: SQLite gives the id of one who was deleted to the next
-    measures  a token that may read metrics and the nodes to watch, and nothing else
+    session  id of the browser's session; None: it has none
+    joined   when the user was created: SQLite may reuse the id of a deleted user
+    singles  single rights by group id, in addition to the roles
+    measures  whether it is a token that may only read metrics and the nodes to watch
     """
 
     name: str
@@ -48,12 +49,12 @@ class Who:
 
     @property
     def person(self) -> str:
-        """The sign-in name of who it is; '' where it is no person."""
+        """The sign-in name of the calling person; '' if the caller is no person."""
         return "" if self.user_id is None else self.name.partition(":")[2].rpartition("@")[2]
 
     @property
     def owns(self) -> frozenset[int] | None:
-        """The groups that it is an owner of; None: all."""
+        """The ids of the groups that the caller is an owner of; None: all groups."""
         return (
             None
             if self.admin
@@ -62,17 +63,17 @@ class Who:
 
     @property
     def groups(self) -> frozenset[int] | None:
-        """The groups whose things it may see; None: all."""
+        """The ids of the groups whose things the caller may see; None: all groups."""
         return None if self.admin or self.measures else frozenset(self.roles)
 
 
 @dataclass(frozen=True, slots=True)
 class FlowContext:
-    """Arguments that every flow takes beside its transaction and its subject.
+    """Arguments that every flow takes besides its transaction and its subject.
 
     now  seconds since the epoch
-    who  who asks
-    key  the client's id for this request: repeated, it changes nothing; None: it has none
+    who  the caller
+    key  the client's id of this request, so that repeating the request changes nothing; None: none
     """
 
     site: Site
@@ -82,16 +83,16 @@ class FlowContext:
 
     @property
     def actor(self) -> str:
-        """Return the user or program that asks, as the history shows it."""
+        """Return the caller's name, as the history shows it."""
         return self.who.name
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """A thing's owners, as decisions about rights need them.
+    """A thing's owners, for decisions about rights.
 
-    groups  ids of those it belongs to; none: the site's alone
-    shared  everybody may see it: the site's images and templates
+    groups  ids of the groups that own it; empty: only the site owns it
+    shared  whether everybody may see it, as the site's images and templates
     """
 
     groups: frozenset[int] = frozenset()
@@ -100,9 +101,9 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A row of `users` without its password. `absent_at` is set while the directory that it signs
-    in by does not know it: then it may as little as one who is disabled. `uid`, `gid`: its POSIX
-    numbers on nodes."""
+    """A row of `users` without its password. `absent_at`: since when the user's directory does not
+    know the user, who then has no rights, as if disabled; None: it knows the user. `uid`, `gid`:
+    the user's POSIX numbers on nodes."""
 
     id: Undescribed[int]
     name: Annotated[str, About("User")]
@@ -207,7 +208,7 @@ class User:
             level=FieldLevel.WIDE,
         ),
     ]:
-        """Return whether an administrator has barred the user."""
+        """Return whether an administrator has disabled the user."""
         return self.disabled_at is not None
 
     @property
@@ -217,7 +218,7 @@ class User:
         bool,
         About("Absent", FieldKind.FLAG, "the directory does not know them", level=FieldLevel.WIDE),
     ]:
-        """Return whether the user's directory does not know them any more."""
+        """Return whether the user's directory no longer knows the user."""
         return self.absent_at is not None
 
     @property
@@ -228,17 +229,17 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Somebody as a directory knows them.
+    """A person, as a directory describes them.
 
-    subject    what stays the same about them there, with the directory before it:
+    subject    the directory's permanent id of the person, with the directory in front:
                'oidc:248289761001'
     directory  'oidc' or 'ldap'
-    name       what they are called there; what becomes the sign-in name of somebody new
+    name       the person's name there, which becomes the sign-in name of a new user
     uid, gid   POSIX numbers there; None: it has none
-    shell, home, primary_group   of a POSIX account there; '': it has none, or the site does not
-               take it over
-    keys       lines of SSH keys; None: they are not taken over
-    roles      that groups of the directory give; None: not known at the moment
+    shell, home, primary_group   of the POSIX account there; '': there is none, or the site does not
+               use them
+    keys       lines of SSH keys; None: the site does not use them
+    roles      roles that groups of the directory give; None: unknown at the moment
     """
 
     subject: str
@@ -256,8 +257,8 @@ class Identity:
 
 
 class GivenRole(NamedTuple):
-    """A role that a group of the directory gives: in the group of that name; '': the user is a
-    site administrator."""
+    """A role that a group of the directory gives, in the group with the name `group`; '': it makes
+    the user a site administrator."""
 
     group: str
     role: Role
@@ -265,12 +266,14 @@ class GivenRole(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DirectorySyncResult:
-    """Changes made by a comparison with the directory.
+    """The changes by a comparison with the directory, as names of users.
 
-    added, gone, back, changed   names of users: new ones, those whom the directory does not know
-            any more, those whom it knows again, those with other roles
-    held    names of users who would have lost something, had they not been too many at once
-    missing names that were asked for, and that the directory does not know
+    added   new users
+    gone    users whom the directory no longer knows
+    back    users whom it knows again
+    changed  users with changed roles
+    held    users who were to lose rights, but kept them because they were too many at once
+    missing  names that were asked for and that the directory does not know
     """
 
     added: tuple[str, ...] = ()
@@ -283,9 +286,11 @@ class DirectorySyncResult:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Somebody's role in a group, and single rights beside it. `shares`: in proportion to the
-    other users' of the group, where it has users' shares. `given`: the role comes from a group of
-    the user's directory."""
+    """A user's role in a group, and their single rights there.
+
+    shares  weight relative to the group's other users, if the group has users' shares
+    given   whether the role comes from a group of the user's directory
+    """
 
     group: str
     user: str
@@ -299,7 +304,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """A step of a person's first day: 'key', 'template', 'request' or 'nodes'."""
+    """One of the first steps of a new user: 'key', 'template', 'request' or 'nodes'."""
 
     name: str
     done: bool
@@ -356,8 +361,8 @@ class SshKey:
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """A row of `audit`, with the name of its group if that is still there. `before` and `after` are
-    JSON or ''."""
+    """A row of `audit`, with the name of its group if the group still exists. `before` and `after`
+    are JSON or ''."""
 
     id: int
     at: float

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 from cod.model.keys import Limits, Read, SiteTable, site_key
 
 OVERFLOW = frozenset({65534, 65535})
-"""Numbers that systems give to nobody: `nobody`, and the 16-bit form of -1."""
+"""Numbers with a special meaning in systems: the user `nobody`, and the 16-bit form of -1."""
 LOWEST, HIGHEST = 1000, 2**31 - 1
-"""Numbers that people and groups may have: below are a system's own accounts, above are numbers
-that old programs take for negative ones."""
+"""Range of numbers for people and groups. Smaller numbers are for a system's own accounts, and old
+programs take larger numbers for negative ones."""
 
 Number = Annotated[int, Limits({"ge": LOWEST, "le": HIGHEST, "strict": True})]
 
@@ -82,8 +82,8 @@ SYSTEM_ACCOUNTS = frozenset(
         "www-data",
     }
 )
-"""Names of accounts that images bring along. A user who is called like one has no account on nodes:
-the key of that user would open the image's own account."""
+"""Names of accounts that images have. A user with one of these names gets no account on nodes,
+because the user's key would open the image's own account."""
 
 SYSTEM_GROUPS = SYSTEM_ACCOUNTS | {
     "audio",
@@ -130,8 +130,8 @@ SYSTEM_GROUPS = SYSTEM_ACCOUNTS | {
     "voice",
     "wheel",
 }
-"""Names of groups that images bring along. A system's rules, such as sudo's for the group `sudo`,
-hold for a vcluster's group of the same name, so users create no group that is called like one."""
+"""Names of groups that images have. Users cannot create a group with one of these names, because
+rules of a system, such as sudo's for the group `sudo`, would apply to it."""
 
 
 def _home(home: str) -> str:
@@ -178,4 +178,4 @@ class PosixRules(SiteTable):
 
 
 POSIX = PosixRules()
-"""What a site file without the table says."""
+"""The rules of a site file without the table."""

@@ -24,17 +24,17 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[V]):
-    """A flow's return value where it has both an answer and effects."""
+    """The return value of a flow that has both an answer and effects."""
 
     value: V
     effects: tuple[Effect, ...] = ()
 
 
 class Refused(Exception):
-    """A rule says no; the sentence is for the user. `field` names the part of the input, `code` is
-    stable.
+    """An input or request that a rule does not allow. The message is a sentence for the user;
+    `field` names the part of the input.
 
-    code  'invalid', 'not_found', 'conflict', 'forbidden', 'quota' or 'impossible'
+    code  'invalid', 'not_found', 'conflict', 'forbidden', 'quota' or 'impossible', for programs
     """
 
     def __init__(self, code: str, sentence: str, field: str = "") -> None:
@@ -46,16 +46,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change of a request by which it could be met, or at once: `count` nodes, of several
-    types and blocks if `spread`."""
+    """A change of a request with which it would be possible, or be granted at once: to `count`
+    nodes, of several types and blocks if `spread`."""
 
     count: int
     spread: bool
 
 
 class Impossible(Refused):
-    """A request for nodes that no machines of the site could ever meet. `remedies`: by which
-    changes they could."""
+    """A request for nodes that the site could never satisfy. `remedies`: changes with which it
+    could."""
 
     def __init__(self, sentence: str, field: str, remedies: Sequence[Remedy]) -> None:
         super().__init__("impossible", sentence, field)
@@ -63,7 +63,7 @@ class Impossible(Refused):
 
 
 class SlowDown(Refused):
-    """Too many of something: what is asked is listened to again in `seconds`."""
+    """A request that is refused because of too many others. It may be repeated after `seconds`."""
 
     def __init__(self, seconds: float, why: str = "too many failed attempts") -> None:
         self.seconds = max(1, int(seconds + 0.999))

@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Right(StrEnum):
-    """A right that a request needs on its subject.
+    """A right that an action needs on a thing.
 
-    ANY     nothing but to be signed in
-    SEE     to look at it
-    USE     to change it as those who work with it do: vclusters, images, templates, power of nodes
-            that one holds
-    MANAGE  to say who else may, and how its group is told things
-    ADMIN   what only the site's administrators may
+    ANY     the caller only has to be signed in
+    SEE     to see the thing
+    USE     to work with the thing: change vclusters, images and templates, and switch nodes that
+            the caller's group holds
+    MANAGE  to manage the group's members and its notices
+    ADMIN   to do what only site administrators may
     """
 
     ANY = "any"

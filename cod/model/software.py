@@ -1,6 +1,6 @@
-"""Rows about what nodes run: templates, images, and images on their way in.
+"""Records of the software on nodes: templates, images, and uploads of images.
 
-Names of attributes are the columns' names; `store/tables.py` explains each.
+Attributes have the names of their columns; `store/tables` explains each.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 
 SITE = "site"
-"""The group that `cod init` makes. As the owner of what somebody adds, and before a name, it stands
-for the site."""
+"""The group that `cod init` creates. As the owner of an added image or template, and as the prefix
+of a name, it means the site."""
 
 
 def owner_of(name: str) -> str:
@@ -22,13 +22,13 @@ def owner_of(name: str) -> str:
 
 
 def possible_names(name: str, group: str) -> tuple[str, ...]:
-    """Return the full names that `name` may stand for in what belongs to `group` ('': the site),
-    the best first.
+    """Return the full names that `name` may mean when `group` ('': the site) uses it, in the order
+    in which they are tried.
 
-    A bare name stands for the group's own thing, then for the site's. A full name stands for that
-    one thing, if it is the group's; with the prefix `site` it stands for the site's, whatever the
-    group has. Names of other groups stand for nothing, so that they are answered as names that
-    nobody has.
+    A bare name means the group's own image or template, or else the site's. A full name means that
+    one thing if it is the group's. With the prefix `site` it means the site's thing, even if the
+    group has one of the same name. A name of another group has no meaning, so that the answer is
+    the same as for a name that does not exist.
     """
     owner, slash, own = name.rpartition("/")
     if not slash or owner == group == SITE:
@@ -55,19 +55,20 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A row of `images`. `size` is of the image as written to a disk; `stored` of its served form.
+    """A row of `images`. `size`: bytes when it is written to a disk; `stored`: bytes of its served
+    form.
 
     content  'disk' (it has a partition table), 'partition' (it has none) or 'file' (a kernel or
-             ramdisk, served as is)
-    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); names the
-             folder that is served while ingesting: 'file', 'raw' (anything may be in it), or ''
+             ramdisk, served as it is). While it is ingested: 'file', 'raw' (not examined), or ''
              (not known yet)
-    source   while ingesting: the file on the server that is taken in
-    sector   bytes of the logical sectors of the disks that it is for, as its tables say; 0: any
-             will do
+    digest   BLAKE2b-256 of the served form's manifest (of the file itself, if plain); the name of
+             the served folder
+    source   while it is ingested: the file on the server
+    sector   bytes of the logical sectors of the disks that it is for, by its partition tables; 0:
+             any will do
     table    partition table: 'gpt', 'mbr', 'full' (an MBR with four primary partitions) or 'none';
-             '' where it is not known
-    ends_at  byte behind its last partition; 0 where that is not known
+             '': not known
+    ends_at  byte behind its last partition; 0: not known
     """
 
     id: Undescribed[int]
@@ -99,8 +100,8 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class ImageView(Image):
-    """An image for people. `group` is its owner's name; `used_by` are templates, as far as who asks
-    may see them."""
+    """An image for people. `group`: its owner's name; `used_by`: the templates that name it, if the
+    caller may see them."""
 
     group: Annotated[str, About("Group", FieldKind.LINK, place="groups")] = ""
     used_by: Annotated[
@@ -110,11 +111,12 @@ class ImageView(Image):
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A row of `uploads`: a file on its way in. `group` is the owner's name.
+    """A row of `uploads`: a file that is being uploaded. `group`: the owner's name.
 
-    offset  bytes that are known to be on disk; beyond it the file is right while the host's boot is
-            `boot`
-    sha256  what it must be; '': nobody said
+    offset  bytes that are known to be on the disk
+    boot    id of the host's boot that has written the rest of the file: only during the same boot
+            can the rest be trusted
+    sha256  the digest that the file must have; '': not given
     """
 
     id: str
@@ -134,8 +136,8 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """Outcome of turning an image file into its served form (`cod.images.ingest`); names as in
-    `Image`."""
+    """The outcome of ingesting an image file, which makes its served form (`cod.images.ingest`).
+    Fields as in `Image`."""
 
     format: str
     content: str

@@ -1,4 +1,4 @@
-"""Rows about switches and their ports. Names of attributes are the columns' names; `store/tables`
+"""Records of switches and their ports. Attributes have the names of their columns; `store/tables`
 explains each."""
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Switch(SiteTable):
 
 @dataclass(frozen=True, slots=True)
 class SwitchSession:
-    """A row of `switches`: what came of the sessions with a switch."""
+    """A row of `switches`: the state of the sessions with a switch."""
 
     name: Undescribed[str]
     epoch: Undescribed[int] = 0
@@ -151,14 +151,14 @@ class SwitchSession:
             "Checking", FieldKind.FLAG, "a session is wanted or under way", level=FieldLevel.DETAIL
         ),
     ]:
-        """Return whether a session is wanted or under way."""
+        """Return whether a session is requested or under way."""
         return self.check_wanted or self.claimed_by is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPort:
-    """A row of `switch_ports`: which NIC is on a port, and the VLANs that the port should be in and
-    was last read in.
+    """A row of `switch_ports`: the NIC that is connected to a port, the VLAN that the port is to be
+    in, and the VLAN last read from the switch.
 
     wanted_vlan  None: the provisioning VLAN of its switch
     """
@@ -202,13 +202,13 @@ class SwitchPort:
 
     @property
     def pending(self) -> bool:
-        """Return whether the newest wish has not been read back from the switch yet."""
+        """Return whether the newest change has not been read back from the switch yet."""
         return self.applied_seq != self.seq
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchPortView:
-    """A switch port for people, with the name of the node whose NIC is on it."""
+    """A switch port for people, with the name of the node whose NIC is connected to it."""
 
     port: SwitchPort
     node: Annotated[str | None, About("Node", FieldKind.LINK, place="nodes")]
@@ -224,7 +224,7 @@ class SwitchPortView:
             " VLAN; applied; or given up, for `reason`",
         ),
     ]:
-        """Return how it goes."""
+        """Return the state of the port's last change."""
         if self.port.given_up:
             return "given up"
         if self.port.pending:
@@ -234,7 +234,7 @@ class SwitchPortView:
 
 @dataclass(frozen=True, slots=True)
 class SwitchView:
-    """A switch of the site file for people, with what came of the sessions with it."""
+    """A switch of the site file for people, with the state of the sessions with it."""
 
     switch: Switch
     session: SwitchSession

@@ -1,4 +1,4 @@
-"""Rows with the names of what they refer to, for people."""
+"""Rows together with the names of the things that they refer to, for people."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cod.model.sharing.vcms import Vcm
 
 @dataclass(frozen=True, slots=True)
 class ProposedBmc:
-    """A BMC that a node has reported of itself.
+    """A BMC that a node has reported as its own.
 
-    driver   that would speak to it: 'ipmi' or 'redfish'
-    address  IPv4
-    mac      '' where it is not known
-    nodes    names of nodes that COD switches by that address, whatever their driver
+    driver   the driver for it: 'ipmi' or 'redfish'
+    address  IPv4 address
+    mac      '': unknown
+    nodes    names of nodes that COD switches by this address, with any driver
     """
 
     driver: str
@@ -39,8 +39,10 @@ class ProposedBmc:
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """The nodes to which a node is compared: those of the most frequent type of its product.
+    """The nodes to which a node is compared: those of the most frequent node type of its product.
 
+    type         name of that type
+    nodes        number of its nodes
     differences  as phrases: 'memory/mib: 4096 MiB; siblings have 8192 MiB'
     """
 
@@ -51,13 +53,16 @@ class Siblings:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node for people. `address` is the one it has now; `template` is 'name@revision'.
+    """A node for people. `address`: its present address; `template`: 'name@revision'.
 
-    priority      of the group that holds it; None: nobody, or a preemptible vcluster, which has no
-                  inertia
-    host_keys     that COD installed it with; read only where the node is shown in full
-    bmcs          that it reported of itself; read only there, and for administrators
-    siblings      what differs from them; read only there; None: its product is not known
+    priority      priority of the group that holds it; None: no group, or a preemptible vcluster,
+                  which has no inertia
+
+    Some fields are filled only for the view of a single node:
+
+    host_keys     SSH host keys that COD installed it with
+    bmcs          BMCs that it has reported, for administrators
+    siblings      nodes to compare it to, with the differences; None: its product is unknown
     """
 
     node: Node
@@ -109,7 +114,7 @@ class NodeView:
             longest=16,
         ),
     ]:
-        """Return where the node is in its rack."""
+        """Return the node's position in its rack."""
         return self.node.rack_position
 
     @property
@@ -133,8 +138,8 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class NewMachine:
-    """A node that waits for approval. `port`: 'SWITCH PORT', '' where it is not known; `why`: what
-    the network said of its rack."""
+    """A node that waits for approval. `port`: 'SWITCH PORT', '' if unknown; `why`: the evidence of
+    the network for its rack."""
 
     view: NodeView
     port: str
@@ -143,10 +148,11 @@ class NewMachine:
 
 @dataclass(frozen=True, slots=True)
 class NewRack:
-    """Nodes that wait for approval and belong into one block: in the order of their switch ports.
+    """Nodes that wait for approval and belong to one block.
 
-    block  their own, or as the network suggests; '': nothing is known
-    names  proposed, as a range, one for each; '': they have names already
+    block     their block, or the block that the network suggests; '': unknown
+    names     proposed names, as a range; '': the nodes have names already
+    machines  the nodes, in the order of their switch ports
     """
 
     block: str
@@ -156,7 +162,7 @@ class NewRack:
 
 @dataclass(frozen=True, slots=True)
 class WatchedNode:
-    """A node that runs its vcluster's system, for a monitoring system; '' for what it has not."""
+    """A node that runs its vcluster's system, for a monitoring system. '' stands for no value."""
 
     node: str
     hostname: str
@@ -170,9 +176,13 @@ class WatchedNode:
 
 @dataclass(frozen=True, slots=True)
 class CaptureView:
-    """A node's newest capture for people. `group`: the owner's name, '' for the site; `node_state`:
-    where the node is; bytes `done` of `total` at `rate` a second, while it is running; `what`: as
-    in `orders.Deposit`."""
+    """A node's newest capture for people.
+
+    group       the owner's name; '': the site
+    node_state  the node's state
+    done, total, rate  while it runs: bytes done, bytes in all, bytes a second
+    what        as in `orders.Deposit`
+    """
 
     node: str
     image: str
@@ -192,9 +202,13 @@ class CaptureView:
 
 @dataclass(frozen=True, slots=True)
 class BurninView:
-    """A burn-in for people. `node_state`: where the node is; while it runs, bytes `done` of about
-    `total` of the test `phase` at `rate` a second; `results`: of the tests, each a mapping of the
-    fields of `orders.TestResult`."""
+    """A burn-in for people.
+
+    node_state  the node's state
+    results     for each test, the fields of `orders.TestResult` by name
+    phase       while it runs: the present test
+    done, total, rate  of this test: bytes done, bytes in all (roughly), bytes a second
+    """
 
     id: int
     node: str
@@ -218,8 +232,8 @@ class BurninView:
 
 @dataclass(frozen=True, slots=True)
 class TypeView:
-    """A node type for people. `states` counts its nodes by state; `facts` are its attributes as
-    ('memory/mib', '4096 MiB'), those of several like parts numbered: 'nic 2/speed'."""
+    """A node type for people. `states`: number of its nodes by state; `facts`: its attributes, such
+    as ('memory/mib', '4096 MiB'), with parts of one name numbered: 'nic 2/speed'."""
 
     type: NodeType
     states: Undescribed[Mapping[str, int]]
@@ -228,8 +242,7 @@ class TypeView:
 
 @dataclass(frozen=True, slots=True)
 class BlockView:
-    """A block, with its nodes' types. `types` counts the nodes by type name; '' stands for nodes
-    without a type."""
+    """A block. `types`: number of its nodes by the type's name; '': nodes without a type."""
 
     name: str
     types: Mapping[str, int]
@@ -237,7 +250,8 @@ class BlockView:
 
 @dataclass(frozen=True, slots=True)
 class VcmView:
-    """A VCM for people. `vcluster` is the name; `owed`: how many messages wait for it."""
+    """A VCM for people. `vcluster`: name of its vcluster; `owed`: number of messages that wait for
+    it."""
 
     vcm: Vcm
     vcluster: str
@@ -246,9 +260,13 @@ class VcmView:
 
 @dataclass(frozen=True, slots=True)
 class VclusterView:
-    """A vcluster for people. `states` counts its nodes by state; `addresses` are its ranges, in
-    order; `network` is that of an isolated one; `waits` are sentences: for which parts of the site,
-    which are down, its nodes and mounts wait."""
+    """A vcluster for people.
+
+    states     number of its nodes by state
+    addresses  its address ranges, in order
+    network    its network, if it is isolated
+    waits      sentences about failed parts of the site that its nodes and mounts wait for
+    """
 
     vcluster: Vcluster
     group: Annotated[str, About("Group", FieldKind.LINK, place="groups")]
@@ -269,10 +287,11 @@ class VclusterView:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedStart:
-    """Expected start of a waiting request, as forecast at `told_at`.
+    """The expected start of a waiting request, as forecast at `told_at`.
 
-    at      None: nobody can tell; `why` says why not
-    sooner_nodes, sooner_at  with so many nodes it would start by then; None: nothing is known
+    at      None: unknown, for the reason in `why`
+    sooner_nodes, sooner_at  if the request asked for only so many nodes, it would start at that
+                             time; None: no such number is known
     """
 
     at: float | None
@@ -286,9 +305,9 @@ class ExpectedStart:
 class RequestView:
     """A node request for people. `templates`: 'name@revision' of each of its tuples, in order.
 
-    source   of a move: the vcluster whose nodes it gets; None for those who may not see it
-    leaving  of a move: nodes that `source` still holds
-    start    when it is expected to start; None: it does not wait, or nothing is told yet
+    source   of a move: the vcluster whose nodes it gets; None: the caller may not see it
+    leaving  of a move: number of nodes that `source` still holds
+    start    its expected start; None: it does not wait, or has no forecast yet
     """
 
     request: Request
@@ -301,10 +320,14 @@ class RequestView:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimView:
-    """A reclaim for people. `vcluster` loses nodes to `wanted_by`; `chosen`: names of those that go
-    unless others are given instead; `promised`: by when the vcluster's VCM gives back those of them
-    that it has promised, by name; `block` is '' for nodes in no block; `wanted_by` is None for
-    those who may not see it; `moves`: an owner moves the nodes there, whatever the priorities.
+    """A reclaim for people.
+
+    vcluster   the vcluster that loses nodes
+    wanted_by  the vcluster that gets the nodes; None: the caller may not see it
+    block      block of the nodes; '': none
+    chosen     names of the nodes that go unless others are given back instead
+    promised   by name of a node: when the vcluster's VCM has promised to give it back
+    moves      whether an owner moves the nodes to `wanted_by`, whatever the priorities
     """
 
     reclaim: Reclaim
@@ -319,8 +342,7 @@ class ReclaimView:
 
 @dataclass(frozen=True, slots=True)
 class NoticeView:
-    """A notice for people: with the names of its group and vcluster, and how its deliveries
-    stand."""
+    """A notice for people, with the names of its group and vcluster, and its deliveries."""
 
     notice: Notice
     group: str | None
@@ -330,8 +352,13 @@ class NoticeView:
 
 @dataclass(frozen=True, slots=True)
 class NameView:
-    """A name of a vcluster for people. `full`: as DNS has it; `host` and `address`: of the node
-    that it leads to, '' for one elsewhere or none; `dangling`: it leads to a node that has left."""
+    """A name of a vcluster for people.
+
+    full      the full name in DNS
+    host, address  host name and address of its target node; '': the target is elsewhere, or there
+                   is none
+    dangling  whether its target node has left the vcluster
+    """
 
     name: VclusterName
     full: str
@@ -342,10 +369,11 @@ class NameView:
 
 @dataclass(frozen=True, slots=True)
 class FailedNode:
-    """A node that is out of service because something failed. `template`: that its last holder
-    wanted on it; '' for none, as `block`.
+    """A node that is out of service because something failed.
 
-    since  when it went out of service
+    since     when it went out of service
+    block     '': none
+    template  the template that its last holder wanted on it; '': none
     """
 
     name: str
@@ -367,14 +395,14 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True)
 class OutsideFault:
-    """Something outside of COD that does not do its part.
+    """A fault of something outside of COD, such as a BMC, switch or file server.
 
     kind     see `flows.nodes.faults.KINDS`
-    what     its name
-    since    when it began, or what is at fault last answered; None: not known
-    ended    when it was over; None: it lasts
-    affects  nodes or volumes, by name
-    waits    vclusters that hold or wait for those
+    what     name of the faulty thing
+    since    when the fault began, or when the thing last answered; None: unknown
+    ended    when the fault was over; None: it lasts
+    affects  names of the nodes or volumes that it affects
+    waits    vclusters that hold or wait for these
     """
 
     kind: str
@@ -388,13 +416,15 @@ class OutsideFault:
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """A part of the server on a host, as it says of itself.
+    """A part of the server on a host, as it reports itself.
 
-    server      the host's name; `part`: edge, images, manager or web
-    addresses   by which nodes reach the host, on the site's subnets
-    version     of the program; `database_schema`: that it was written for
-    seen_at     when the part said so last, by its host's clock
-    key         of the tokens by which other hosts fetch images here, hex; of images alone
+    server      the host's name
+    part        edge, images, manager or web
+    addresses   addresses by which nodes reach the host, on the site's subnets
+    version     version of the program
+    database_schema  version of the database schema that the program needs
+    seen_at     when the part reported last, by its host's clock
+    key         only of images: key, in hex, of the tokens by which other hosts fetch images here
     """
 
     server: str
@@ -409,8 +439,8 @@ class HostPart:
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """A program that a host runs: its version, the schema that it was written for, and when one of
-    its parts was seen last."""
+    """The version of the program on a host: with the database schema that it needs, and when one of
+    its parts was last seen."""
 
     name: str
     version: str
@@ -420,8 +450,8 @@ class ServerVersion:
 
 @dataclass(frozen=True, slots=True)
 class ImageHolders:
-    """Copies of images on other hosts: `needed` are the digests of all images of the site;
-    `holders` are the image servers, seen lately, that have those that a host lacks."""
+    """Copies of images on other hosts. `needed`: digests of all images of the site; `holders`: by
+    digest of an image that a host lacks, the image servers that have it and were seen lately."""
 
     needed: frozenset[str]
     holders: Mapping[str, tuple[HostPart, ...]]
@@ -431,9 +461,10 @@ class ImageHolders:
 class ServerView:
     """A host of the site's servers.
 
-    parts    those that run, by name; `silent`: those that have not been seen for a while
+    parts    names of its running parts
+    silent   names of its parts that have not been seen for a while
     addresses, version, database_schema, started_at, seen_at  of the part that was seen last
-    manages  the resource manager is there
+    manages  whether the resource manager runs there
     """
 
     name: str
@@ -449,8 +480,8 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class ServersView:
-    """The hosts of the site's servers; `database_writer`: the host of the database that is its
-    writer, HOST:PORT; '' where the database has one host."""
+    """The hosts of the site's servers. `database_writer`: HOST:PORT of the database's writer; '' if
+    the database has only one host."""
 
     items: tuple[ServerView, ...]
     database_writer: str

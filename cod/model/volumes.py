@@ -1,4 +1,4 @@
-"""Volumes: rows, what the file server is to do about one, and how they are shown."""
+"""Records of volumes: rows, orders to file servers, and views."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ _PLAIN = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9._-]*)+")
 _SSH = r"^$|^[a-z_][a-z0-9._-]{0,31}@[A-Za-z0-9][A-Za-z0-9.-]{0,252}(:[0-9]{1,5})?$"
 SMALLEST_VOLUME = 2**20  # bytes
 NfsSecurity = Literal["sys", "krb5", "krb5i", "krb5p"]
-"""How an export knows who asks (RFC 7530, 3.2.1): by the node's word, or by Kerberos, with signed
-(krb5i) or encrypted (krb5p) messages."""
+"""How an export authenticates users (RFC 7530, 3.2.1): it trusts the node (sys), or uses Kerberos,
+also with signed (krb5i) or encrypted (krb5p) messages."""
 
 
 def _plain(path: str) -> str:
-    """Refuse what a file of exports would have to quote."""
+    """Return an absolute path if a file of exports needs no quotes for it. Raise `ValueError` if
+    not."""
     plain = str(PurePosixPath(path))
     if not _PLAIN.fullmatch(plain):
         raise ValueError("should be an absolute path of letters, digits, '.', '_' and '-', below /")
@@ -110,7 +111,7 @@ class VolumeKeys(SiteTable):
 class VolumeRules(VolumeKeys):
     """Rules for groups' volumes on file servers.
 
-    home_mount  where home directories are on nodes
+    home_mount  mount point of home directories on nodes
     """
 
     home_mount: str = "/home"
@@ -199,8 +200,9 @@ class AskedVolume:
     """A volume that a vcluster is to mount.
 
     volume        its name, bare or in full
-    mount         where; '': the site's choice
-    delete_after  seconds after the vcluster's end for which the volume is kept; None: always
+    mount         mount point; '': COD chooses it
+    delete_after  seconds after the vcluster's end after which the volume is deleted; None: it is
+                  kept
     """
 
     volume: str
@@ -213,9 +215,9 @@ class AskedVolume:
 class VolumeMount:
     """A volume that the nodes of a vcluster can mount now: its file server exports it to them.
 
-    kind     'data', or 'home': `mount` holds a directory for each user, mounted by itself
+    kind     'data'; or 'home': each user's directory below `mount` is mounted separately
     server   address of the file server
-    options  of the mount: 'rw,nfsvers=4.2,…'
+    options  mount options: 'rw,nfsvers=4.2,…'
     """
 
     volume: str
@@ -227,8 +229,8 @@ class VolumeMount:
 
     @property
     def source(self) -> str:
-        """Return the source of the mount, 'SERVER:PATH'; of a home, the directory of the users'
-        directories."""
+        """Return the source of the mount, 'SERVER:PATH'; for a home volume, the parent of the
+        users' directories."""
         return f"{self.server}:{self.path}"
 
 
@@ -251,15 +253,16 @@ class HomeDirectory:
 
 @dataclass(frozen=True, slots=True)
 class WantedVolume:
-    """A volume as a file server is to make it: all of it, whatever was there before.
+    """The complete state that a volume is to have on a file server, whatever its state was before.
 
-    sequence   of the change; a file server refuses one that is older than what it has carried out
-    may_make   its directory may be made; False: it was made before, and one that is missing is an
-               error
-    gid        group that may write into it; None: every user of the nodes may
-    snapshots  names of those that shall be there; `dropped`: that shall not
+    sequence   number of the change; a file server refuses numbers below the last one carried out
+    may_make   whether its directory may be created; False: the directory was created before, and
+               its absence is an error
+    gid        group that may write to it; None: every user of the nodes may
+    snapshots  names of the snapshots that it is to have
+    dropped    names of the snapshots that are to be deleted
     kind       as in `Volume`
-    erase      the volume and its snapshots are deleted for good
+    erase      whether the volume and its snapshots are to be deleted for good
     """
 
     id: int

@@ -1,5 +1,5 @@
-"""The site and its rules, as its administrator describes them in the site file: the records are the
-file's tables, and a key's field is all that describes it."""
+"""The site and its rules, as its administrator describes them in the site file. The records are the
+tables of the file. The description of a key is written once, at its field."""
 
 from __future__ import annotations
 
@@ -27,12 +27,11 @@ from cod.model.volumes import FileServer, VolumeRules
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Everything a flow may want to know about the site. Built once by `cod.site.load` from the
-    site file.
+    """All settings of the site, made from the site file by `cod.site.load`.
 
     domain     DNS suffix; a vcluster's subdomain is `<vcluster>.<domain>`
-    isolation  networks of isolated vclusters; None: there can be none
-    authority  PEM certificate of the site's authority, as its nodes get it; '': not known
+    isolation  networks for isolated vclusters; None: the site has no isolated vclusters
+    authority  PEM certificate of the site's authority, for nodes; '': unknown
     """
 
     name: str
@@ -65,13 +64,14 @@ class Site:
 
     @property
     def isolates(self) -> bool:
-        """Return whether a new vcluster that does not say is isolated."""
+        """Return whether a new vcluster is isolated if its request does not say."""
         return self.isolation is not None and self.isolation.by_default
 
 
 class SiteRef:
-    """The site as it is now. Services keep this reference and ask `current` each time: SIGHUP
-    replaces it at once, so that a flow sees the old rules or the new ones, never some of both."""
+    """A reference to the site's present settings. Services keep it, and read `current` each time.
+    SIGHUP replaces `current` as a whole, so that a flow never sees a mixture of old and new rules.
+    """
 
     __slots__ = ("current",)
 

@@ -13,7 +13,7 @@ def database_urls(url: str) -> dict[str, str]:
     """Return the URL of each host that a database URL names, by HOST:PORT, in the URL's order:
     ``mysql+pymysql://cod@db1,db2:3307/cod`` has the hosts ``db1:3306`` and ``db2:3307``.
 
-    Raises ValueError with a sentence.
+    Raises `ValueError` with a message for people.
     """
     found = _URL.fullmatch(url)
     if found is None:
@@ -33,12 +33,12 @@ def _with_port(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLease:
-    """The writer among the database's hosts, by the row of `database_lease`.
+    """The row of `database_lease`, which names the writer among the database's hosts.
 
-    host     HOST:PORT as the database's URL names it; '': none yet
-    epoch    +1 with each change of the host
-    beat     +1 with each renewal
-    seconds  an observer that has seen neither number change for so long may take the lease over
+    host     HOST:PORT as in the database's URL; '': none yet
+    epoch    increased by 1 with each change of the host
+    beat     increased by 1 with each renewal
+    seconds  a process that has seen neither number change for so long may take the lease over
     """
 
     host: str

@@ -1,5 +1,5 @@
-"""The site's rules for its nodes, as its administrator writes them: who gets them,
-and which stay awake."""
+"""The site's rules for its nodes, as its administrator writes them: the allocation of nodes, and
+the nodes that stay awake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site's rules for what COD does beside giving out nodes, and what machines are switched by."""
+"""The site's rules for services besides the allocation of nodes, and for power control."""
 
 from __future__ import annotations
 

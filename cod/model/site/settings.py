@@ -1,4 +1,4 @@
-"""Settings as people see them: keys of the site file, and what was changed while servers ran."""
+"""Settings for people: keys of the site file, and changes to them while the servers run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cod.model.results import Refused
 class SettingChange:
     """A row of `setting_changes`.
 
-    name   'policy.inertia'
-    value  as JSON, in the site file's form; None: from then on as the site file has it
+    name   the changed key, such as 'policy.inertia'
+    value  JSON, in the site file's form; None: the value in the site file applies again
     """
 
     id: int
@@ -25,7 +25,7 @@ class SettingChange:
     value: str | None
 
     def read(self) -> Any:
-        """Return the value in the site file's form. Raise `Refused` where the row is damaged."""
+        """Return the value in the site file's form. Raise `Refused` if the row is damaged."""
         try:
             return None if self.value is None else json.loads(self.value)
         except ValueError:
@@ -35,20 +35,21 @@ class SettingChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteSetting:
-    """A key of the site file, and what it is now.
+    """A key of the site file, and its present value.
 
-    name     'policy.inertia', 'subnet.0.name'
-    table    what its table is about
+    name     such as 'policy.inertia', 'subnet.0.name'
+    table    description of its table
+    about    description of the key
     kind     flag, number, text, choice, list or map
-    unit     of its number; '': none
-    choices  the values that it may have; (): any
-    value    in the site file's form; None: not set, or a secret
-    text     the same as people write it
-    default  in that form, with `default_text`
-    source   where the value comes from
-    file     what the site file says; None: nothing
-    fixed    why it cannot be changed while the servers run, and what to do; '': it can
-    problem  why the site file and a change are at odds; '': they are not
+    unit     unit of a number; '': none
+    choices  the allowed values; (): any
+    value    the present value, in the site file's form; None: not set, or a secret
+    text     `value` as people write it
+    default  the default, in the site file's form; `default_text`: as people write it
+    source   the origin of the value
+    file     the value in the site file; None: it has none; `file_text`: as people write it
+    fixed    why it cannot be changed while the servers run, and what to do; '': it can be changed
+    problem  why the site file and a change contradict each other; '': they do not
     change   the newest change; None: it was never changed
     """
 
@@ -71,13 +72,18 @@ class SiteSetting:
 
     @property
     def changed(self) -> bool:
-        """Return whether a change stands over the site file, even if it is passed over."""
+        """Return whether a change overrides the site file, even if the change is not applied
+        because of a problem."""
         return self.change is not None and self.change.value is not None
 
 
 @dataclass(frozen=True, slots=True)
 class SettingView:
-    """A setting with its changes, the newest first. `written`: this question has changed it."""
+    """A setting with its changes, the newest first.
+
+    texts    the changes' values, as people write them
+    written  whether the present request has changed the setting
+    """
 
     setting: SiteSetting
     history: tuple[SettingChange, ...]
@@ -86,17 +92,18 @@ class SettingView:
 
 
 class SettingRules(Protocol):
-    """A server's view of its site file and of changes to it. `changes`: the newest of each name."""
+    """A server's access to its site file and the changes to it. `changes`: the newest change of
+    each setting."""
 
     def settings(self, changes: Sequence[SettingChange]) -> list[SiteSetting]:
         """Return every setting, in the order of the site file."""
 
     def setting(self, name: str, changes: Sequence[SettingChange]) -> SiteSetting:
-        """Return one. Raise `Refused`, 'not_found'."""
+        """Return one setting. Raise `Refused`, 'not_found', if there is none of that name."""
 
     def checked(self, name: str, value: Any, changes: Sequence[SettingChange]) -> Any:
-        """Return the value as the site file would have it, if the site file could have it beside
-        the changes. A text is read as people write it. Raise `Refused`."""
+        """Return a new value in the site file's form, if it is valid together with the site file
+        and the changes. A text is read as people write it. Raise `Refused` if it is not valid."""
 
     def text(self, change: SettingChange) -> str:
         """Return the value of a change as people write it."""
