@@ -12,7 +12,7 @@ class Right(StrEnum):
     SEE     to see the thing
     USE     to work with the thing: change vclusters, images and templates, and switch nodes that
             the caller's group holds
-    MANAGE  to manage the group's members and its notices
+    MANAGE  to manage the group that owns the thing: its members, settings and notices
     ADMIN   to do what only site administrators may
     """
 

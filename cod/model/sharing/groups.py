@@ -198,7 +198,7 @@ class Group:
             longest=3,
         ),
     ]:
-        """`webhook_events`, one by one."""
+        """The words of `webhook_events`."""
         named: Any = self.webhook_events.split()
         return tuple(named)
 

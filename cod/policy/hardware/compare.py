@@ -109,7 +109,7 @@ class _Maker:
         self._items: list[tuple[frozenset[str], bool]] = []
         self._stays = self._last = 0
         self._first = 1
-        self._started = 0  # item that the alternative began with
+
         self._empty = True
 
     def add(self, text: str, at: int) -> int:

@@ -91,7 +91,7 @@ def _missing(wanted: WantedElement, found: _Tree) -> list[AttributeMismatch]:
             if child.absent and any(not _differs(child, one) for one in candidates):
                 mismatches.append(AttributeMismatch(child.path, "none" + _about(child), "one"))
         differences = [[_differs(one, other) for other in candidates] for one in present]
-        # one against one: the differences inside say more than that no matching element is there
+        # one against one: report the differences inside, not just that no element matches
         if len(present) == len(candidates) == 1:
             mismatches += differences[0][0]
             continue

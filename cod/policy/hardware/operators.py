@@ -84,7 +84,7 @@ def _like(wanted: str, found: str, _kind: str | None) -> bool:
 
 
 _TESTS: Mapping[str, Callable[[str, str, str | None], bool]] = {
-    # the element exists; that it must be absent is tested without its value
+    # always true of an element that exists; absence (`no`) is tested elsewhere, not by a value
     "present": lambda wanted, found, kind: True,
     "equal": _same,
     "one-of": lambda wanted, found, kind: any(_same(word, found, kind) for word in words(wanted)),

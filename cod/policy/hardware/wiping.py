@@ -26,8 +26,8 @@ def strictest(*ways: str | None) -> str:
 
 
 def begin(node: Node, policy: Policy, *, whole: bool = False) -> str:
-    """Return the way of a wipe that begins now. It is at least 'zero' if the disks may have data of
-    more than one group, or if `whole` is set."""
+    """Return the way of a wipe that begins now. It is at least 'zero', unless no vcluster holds the
+    node, its disks have data of one group only, and `whole` is False."""
     one_group = node.disk == Disk.DIRTY and node.cached_group_id is not None
     alone = one_group and node.vcluster_id is None
     return strictest(policy.wipe, node.wipe, "" if alone and not whole else "zero")
@@ -47,8 +47,8 @@ def is_kept_for(node: Node, group_id: int) -> bool:
 
 def learnt(known: float | None, seconds: float) -> float:
     """Return the turnaround to count on for nodes of a type, in seconds, after a node has taken
-    `seconds`. A longer one counts at once; a clearly shorter one reduces the `known` value by an
-    eighth of the difference. None: no turnaround was known."""
+    `seconds`. A longer one counts at once; a clearly shorter one reduces the known value by an
+    eighth of the difference. `known`: the value so far; None: there is none."""
     seen = seconds * HEADROOM
     if known is None or seen > known:
         return seen

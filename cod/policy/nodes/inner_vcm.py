@@ -85,8 +85,7 @@ def check(configuration: Configuration) -> None:
 
 
 def words(vcluster_id: int, enrolled_at: float, order_id: str) -> str:
-    """Return the text that an invitation is bound to. A new enrolment or a new priming changes it,
-    which makes older invitations invalid."""
+    """Return the text that an invitation is bound to. A new enrolment or priming changes it."""
     return f"{vcluster_id} {enrolled_at!r} {order_id}"
 
 

@@ -138,8 +138,7 @@ def parse(document: str) -> Configuration:
     personalise = root.find("personalise")
     seedfrom = _get(personalise, "seedfrom", "disk") == "metadata"
     known = {element.attrib["name"]: element for element in root.iterfind("known")}
-    # The partitions; where none is marked, one of type bios, which has no other use, starts the
-    # system.
+    # If no partition is marked, the system starts from one of type bios, which has no other use.
     partitions = tuple(_partition(element) for element in root.iterfind("layout/partition"))
     marked = any(partition.boot for partition in partitions)
     configuration = Configuration(
@@ -162,8 +161,8 @@ def parse(document: str) -> Configuration:
         verify=root.get("verify") == "yes",
         wipe=root.get("wipe", ""),
         seed=_get(personalise, "seed", "none") == "nocloud",
-        # Its first line says what it is, and a document that is laid out nicely has a line break
-        # and blanks before it.
+        # The first line of user data names its type. In an indented document a line break and
+        # spaces precede it.
         user_data=dedent((root.findtext("personalise/user-data") or "").lstrip("\n")),
         own_host_keys=_get(personalise, "hostkeys", "site") == "own" or seedfrom,
         seedfrom=seedfrom,

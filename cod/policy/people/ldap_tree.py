@@ -4,12 +4,12 @@ Pure.
 ::
 
     dc=pool,dc=cod,dc=internal     the vcluster `pool` of the site whose domain is cod.internal
-        ou=people                  those who may log in: posixAccount, ldapPublicKey
+        ou=people                  users who may log in: posixAccount, ldapPublicKey
         ou=groups                  the vcluster's group, and each user's own: posixGroup with
                                    memberUid and member
-        ou=netgroups               nodes, members: nisNetgroup
-        ou=sudoers                 who may use sudo: sudoRole
-        ou=automount               what is mounted: automountMap, automount
+        ou=netgroups               the netgroups `nodes` and `members`: nisNetgroup
+        ou=sudoers                 rules of sudo: sudoRole
+        ou=automount               mounts: automountMap, automount
 """
 
 from __future__ import annotations
@@ -196,9 +196,9 @@ def sudo_rules(
     """Return the entries of sudo rules by the site's `sudo` setting. No password is asked for,
     because accounts have none on nodes.
 
-    Owners are named by their numbers, so that a local account of the image with the same name gains
-    no rights. Members are covered by their group: SSSD caches rules for a while, but looks up
-    groups at each login.
+    Owners and site administrators are named by their numbers, so that a local account of the image
+    with the same name gains no rights. Members are covered by their group: SSSD caches rules for a
+    while, but looks up groups at each login.
     """
     if rules.sudo == "none":
         return []

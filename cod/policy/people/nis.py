@@ -38,7 +38,7 @@ ALWAYS = (
 def maps(
     entries: Iterable[LdapEntry], automounts: Mapping[str, Mapping[str, str]]
 ) -> dict[str, list[str]]:
-    """Return the lines of each map. Passwords are `*`: nobody can log in by one."""
+    """Return the lines of each map. Passwords are `*`, with which no login is possible."""
     found: dict[str, list[str]] = {name: [] for name in ALWAYS}
 
     def one(entry: LdapEntry, name: str) -> str:
@@ -78,11 +78,12 @@ def maps(
 
 
 def _pieces(name: str, values: Iterable[str], separator: str) -> list[tuple[str, str]]:
-    """Return names and joined values: at least one pair, the further ones called NAME.2, NAME.3 and
-    so on.
+    """Return (name, joined values) for each line that an entry is divided into, at least one; the
+    names of further lines are NAME.2, NAME.3 and so on.
 
-    makedbm leaves out values of more than 1,024 bytes. A group in several lines is a group of one
-    number and several names; a netgroup includes the one that follows.
+    Lines must be short because makedbm leaves out values of more than 1,024 bytes. A group in
+    several lines has several names and one number; a netgroup includes the netgroup of the next
+    line.
     """
     pieces = [""]
     for value in values:

@@ -276,7 +276,7 @@ class Forecast:
                 for one in self.placed
             )
             for _, holder, count in self._supply.returns.get(kind, ()):
-                # the nodes that are back first are those that the reservations begin with
+                # reservations begin with the nodes that are back first
                 if (part := min(count, used)) > 0:
                     victims.append(Victim(holder, kind, part))
                     used -= part

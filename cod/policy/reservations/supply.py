@@ -67,7 +67,7 @@ class Supply:
 
     def __init__(self, snapshot: SiteSnapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
-        self._kept = GroupHoldings(snapshot, now)
+        self._group_nodes = GroupHoldings(snapshot, now)
         self.apart = any(
             row.kind.port
             for rows in (snapshot.free_nodes, snapshot.coming, snapshot.allocations)
@@ -206,7 +206,7 @@ class Supply:
                     for each in (kind.any_port, kind.usable):
                         self._lost[holder.id, each] += part
                     self._lost[holder.id] += part
-                    self._lost_of_group[holder.group_id, self._kept.pool(kind.type)] += part
+                    self._lost_of_group[holder.group_id, self._group_nodes.pool(kind.type)] += part
                     # preempted nodes do not come back a second time at the end of their lease
                     back = self._back_at(holder, kind)
                     for each in kind.counted:
@@ -236,7 +236,7 @@ class Supply:
         ):
             return 0  # a vcluster whose lease has ended loses no more nodes
         # three bounds: of the nodes of the kind, of the vcluster, and of its group
-        own = holder.group_id, self._kept.pool(kind.type)
+        own = holder.group_id, self._group_nodes.pool(kind.type)
         mobile = self._mobile[holder.id, kind]
         if self._now + inertia(holder.priority, self._policy) <= start - lead(
             self._snapshot, kind.type, self._policy
@@ -247,7 +247,7 @@ class Supply:
             min(
                 mobile - self._lost[holder.id, kind],
                 spare(holder, self._now) - self._lost[holder.id],
-                self._kept.beyond(*own).guarantee - self._lost_of_group[own],
+                self._group_nodes.beyond(*own).guarantee - self._lost_of_group[own],
             ),
         )
 

@@ -119,7 +119,7 @@ def decide(
 
 
 class _Choice:
-    """Decides one request after another, and counts what is still available."""
+    """The decision about one request after another, with counts of the nodes still available."""
 
     def __init__(
         self, snapshot: SiteSnapshot, feasibility: Feasibility, policy: Policy, now: float

@@ -122,7 +122,8 @@ class Backfill:
 
     def hold(self, want: Want) -> bool:
         """Hold nodes back for a request that can neither be granted nor wait for nodes of its own.
-        Return False if it is not its turn, or if leases do not bring enough nodes."""
+        Return whether that was done: the request must have waited long, it must be its turn, and
+        leases must bring enough nodes."""
         since = want.request.submitted_at + self._policy.hold_after
         if (
             not 0 < self._policy.hold_after <= self._now - want.request.submitted_at

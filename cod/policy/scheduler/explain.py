@@ -301,11 +301,11 @@ def _by_type(rows: Iterable[FreeNodes | IncomingNodes | Allocation]) -> Counter[
 def _holders(
     snapshot: SiteSnapshot, request: PendingRequest, kinds: Set[NodeKind], now: float
 ) -> Iterator[VclusterHeld]:
-    kept = GroupHoldings(snapshot, now)
+    group_nodes = GroupHoldings(snapshot, now)
     for one in sums(snapshot, request, kinds):
         holder = one.holder
-        may_lose = _takeable(kept, request, holder, one.mobile, now)
-        within = kept.within(request)
+        may_lose = _takeable(group_nodes, request, holder, one.mobile, now)
+        within = group_nodes.within(request)
         equals = within if within == "guarantee" or request.priority == holder.priority else ""
         if over(holder, now):
             why, until = "draining", holder.drain_until or holder.expires_at
@@ -335,7 +335,11 @@ def _holders(
 
 
 def _takeable(
-    kept: GroupHoldings, request: PendingRequest, holder: VclusterHolder, mobile: int, now: float
+    group_nodes: GroupHoldings,
+    request: PendingRequest,
+    holder: VclusterHolder,
+    mobile: int,
+    now: float,
 ) -> int:
     return takeable(
         holder,
@@ -343,8 +347,8 @@ def _takeable(
         request.priority,
         request.vcluster_id,
         now,
-        beyond=kept.beyond(holder.group_id, request.asked[0][0]),
-        within=kept.within(request),
+        beyond=group_nodes.beyond(holder.group_id, request.asked[0][0]),
+        within=group_nodes.within(request),
     )
 
 
@@ -383,7 +387,7 @@ def _chances(
     coming = _mine(snapshot.coming, kinds, request.id)
     if coming:
         yield Chance(None, coming, "on the way to the reserve")
-    kept = GroupHoldings(snapshot, now)
+    group_nodes = GroupHoldings(snapshot, now)
     for reclaim in snapshot.reclaims:
         if reclaim.request_id == request.id and reclaim.open:
             yield from _from_reclaim(reclaim, snapshot.holders[reclaim.vcluster_id].name, promises)
@@ -394,8 +398,8 @@ def _chances(
         elif left > 0 and holder.expires_at is not None:
             ends = max(now, holder.expires_at) + policy.drain_grace
             yield Chance(ends, left, f"the lease of {holder.name} and its grace end")
-        more = _takeable(kept, request, holder, one.mobile + one.immune, now) - _takeable(
-            kept, request, holder, one.mobile, now
+        more = _takeable(group_nodes, request, holder, one.mobile + one.immune, now) - _takeable(
+            group_nodes, request, holder, one.mobile, now
         )
         if more > 0 and one.immune_until is not None:
             yield Chance(one.immune_until, more, f"nodes of {holder.name} lose their immunity")
@@ -449,7 +453,7 @@ def _summary(parts: Explanation, now: float) -> Iterator[str]:
 
 
 def _next(chances: Iterable[Chance], now: float) -> list[str]:
-    """Return the sentence of the first chance whose time is known, if there is one."""
+    """Return a list with a sentence about the first chance with a known time; [] without any."""
     return [
         f"Next that is known: {one.sentence} {in_(one.at, now)} ({nodes(one.count)})."
         for one in chances

@@ -192,8 +192,8 @@ class Inventory:
         return {kind: self.free[kind] + count for kind, count in back.items() if count}
 
     def let(self, kind: NodeKind, count: int, end: float) -> None:
-        """Let a lease that ends at `end` have `count` nodes: make as many held nodes free as there
-        are too few free ones."""
+        """Let a lease that ends at `end` have `count` nodes: if too few are free, make held nodes
+        free that this lease may use."""
         left = max(0, count - self.free[kind])
         for held in self._all_held(kind) if left else ():
             part = min(left, held.free) if held.until >= end else 0

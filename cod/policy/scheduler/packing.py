@@ -6,9 +6,9 @@ constraining first; if that leaves any without nodes, also the one first that as
 part of its matching nodes; the small ones first (which satisfies more requests when nodes are
 scarce); and the large ones first (while blocks are still whole). In each order, three things make
 room for a request that finds none: a placed request is moved to other matching nodes; a placed
-request is left out, if two others find room instead; and placed requests are pushed together into
-few blocks. The order that satisfies most requests is taken; of several the cheapest, then the
-first. At last the placed requests are moved so that all together cost less
+request is left out, if two others find room instead; and placed requests are moved so that few
+blocks are partly full. The order that satisfies most requests is taken; of several the cheapest,
+then the first. At last the placed requests are moved so that all together cost less
 (`policy.scheduler.rebalance`). docs/explain/allocation.md says how near this is to the optimum.
 """
 

@@ -83,10 +83,10 @@ def at_once(want: Want, free: Mapping[NodeKind, int]) -> FoundPlaces | None:
         if want.anchors
         else fit.tiers
     ):
-        feasibility = [kind for kind in tier if free[kind] >= count]
-        if feasibility:
+        large_enough = [kind for kind in tier if free[kind] >= count]
+        if large_enough:
             # `max` takes the first of equals: the larger block
-            return FoundPlaces([{max(feasibility, key=free.__getitem__): count}])
+            return FoundPlaces([{max(large_enough, key=free.__getitem__): count}])
     return None
 
 

@@ -324,7 +324,7 @@ class Candidates:
     def __init__(self, snapshot: SiteSnapshot, now: float, victims: Sequence[str] = ()) -> None:
         self._now, self._criteria, self._types = now, victims, snapshot.types
         self._group = {holder.id: holder.group_id for holder in snapshot.holders.values()}
-        self._kept = GroupHoldings(snapshot, now)
+        self._group_nodes = GroupHoldings(snapshot, now)
         able = {holder.id: spare(holder, now) for holder in snapshot.holders.values()}
         self._surplus = {holder: count for holder, count in able.items() if count}
         self._priority = {holder: snapshot.holders[holder].priority for holder in self._surplus}
@@ -357,39 +357,41 @@ class Candidates:
 
     def within(self, request: PendingRequest) -> Within:
         """Return which entitlement of its group a request fits into at present."""
-        return self._kept.within(request)
+        return self._group_nodes.within(request)
 
     def gain(
         self, request: PendingRequest, places: Iterable[Mapping[NodeKind, int]], *, waits: bool
     ) -> None:
         """Count the nodes at `places` for the request's group: nodes that the request gets or, with
         `waits`, nodes that it waits for."""
-        if self._kept.any and not request.preemptible:
-            count = self._kept.wait if waits else self._kept.add
+        if self._group_nodes.any and not request.preemptible:
+            count = self._group_nodes.wait if waits else self._group_nodes.add
             for place in places:
                 for kind, nodes in place.items():
-                    count(request.group_id, nodes, self._kept.pool(kind.type))
+                    count(request.group_id, nodes, self._group_nodes.pool(kind.type))
 
     def add(self, group_id: int, kind: NodeKind, nodes: int) -> None:
         """Count nodes that a group gets or, if negative, loses."""
-        if self._kept.any:
-            self._kept.add(group_id, nodes, self._kept.pool(kind.type))
+        if self._group_nodes.any:
+            self._group_nodes.add(group_id, nodes, self._group_nodes.pool(kind.type))
 
     def wait(self, group_id: int, kind: NodeKind, nodes: int) -> None:
         """Count nodes that a move has yet to bring to a group; see `GroupHoldings.wait`."""
-        if self._kept.any:
-            self._kept.wait(group_id, nodes, self._kept.pool(kind.type))
+        if self._group_nodes.any:
+            self._group_nodes.wait(group_id, nodes, self._group_nodes.pool(kind.type))
 
     def grow(self, group_id: int, kind: NodeKind) -> None:
         """Preempt no node of a kind from a group that gets free nodes of that kind by this plan."""
-        if self._kept.any:
+        if self._group_nodes.any:
             self._growing.add((group_id, kind.any_port))
 
     def levels(self, request: PendingRequest, equals: Within) -> list[Level]:
         """Return the levels at which a request may preempt nodes, the lowest priority first.
         `equals`: the entitlement of its group that the request fits into."""
         priority = request.priority
-        asked = frozenset(one for one, _ in request.asked) if self._kept.apart else frozenset()
+        asked = (
+            frozenset(one for one, _ in request.asked) if self._group_nodes.apart else frozenset()
+        )
         found = [level for level in self._levels if outranks(priority, level.priority)]
         if equals == "guarantee":  # it goes before every priority
             others = self._levels[len(found) :]
@@ -404,7 +406,7 @@ class Candidates:
     def most(self, kind: NodeKind, level: Level, but: int) -> int:
         """Return how many nodes of `kind` all vclusters together can lose at that level, except the
         vcluster `but`."""
-        if self._kept.any or (self.can_lose(but, level) and kind in self._kinds[but]):
+        if self._group_nodes.any or (self.can_lose(but, level) and kind in self._kinds[but]):
             return sum([count for _, count in self._able(kind, level, but)])
         known = self._most[kind]
         if level not in known:
@@ -412,7 +414,8 @@ class Candidates:
         return known[level]
 
     def preempt(self, kind: NodeKind, count: int, level: Level, but: int) -> list[Victim]:
-        """Preempt `count` nodes of `kind`, and return who loses them; none if there are fewer."""
+        """Preempt `count` nodes of `kind`, and return which vclusters lose them. If there are fewer
+        nodes, preempt none."""
         if self.most(kind, level, but) < count:  # fewer would not serve the tuple
             return []
         nodes: Counter[int] = Counter()
@@ -501,7 +504,7 @@ class Candidates:
         """Yield (holder, nodes of `kind` that it can lose). The entitlement of a group bounds the
         loss of all its vclusters together."""
         left: dict[int, int] = {}
-        pool = self._kept.pool(kind.type)
+        pool = self._group_nodes.pool(kind.type)
         foreign = bool(level.asked) and pool not in level.asked
         known = self._sorted[kind]
         if level not in known:
@@ -518,13 +521,13 @@ class Candidates:
                 continue
             if foreign and not outranks(level.outranks, self._priority[holder]):
                 continue
-            if self._kept.any:
+            if self._group_nodes.any:
                 group = self._group[holder]
                 if (group, kind.any_port) in self._growing:
                     continue
                 if group not in left:
                     shared = level.equals == "share" and self._priority[holder] == level.priority
-                    bounds = self._kept.beyond(group, pool)
+                    bounds = self._group_nodes.beyond(group, pool)
                     left[group] = bounds.own if shared else bounds.guarantee
                 most = min(most, left[group])
                 left[group] -= most

@@ -133,7 +133,7 @@ def _places(
     """Return the precedence of each request whose group has an entitlement. Earlier requests of a
     group use up its guarantee and its share. With users' shares, requests that have waited long
     count as the earliest, then those of the best-ranked user."""
-    kept = GroupHoldings(snapshot, now)
+    group_nodes = GroupHoldings(snapshot, now)
     holds = _Dominance(snapshot, feasibility) if policy.fair == "dominant" else None
     places = {}
     for request in sorted(
@@ -148,7 +148,7 @@ def _places(
         entitlement = snapshot.entitlements.get(request.group_id)
         if entitlement is None:
             continue
-        within = kept.within(request)
+        within = group_nodes.within(request)
         stage = WITHIN if within else BEYOND
         rank: int | float | Fraction = (
             entitlement.rank if holds is None else holds.rank(request, entitlement.part)
@@ -162,7 +162,7 @@ def _places(
         places[request.id] = _Place(within != "guarantee", -request.priority, stage, rank)
         if within:
             for pool, count in request.asked:
-                kept.add(request.group_id, count, pool)
+                group_nodes.add(request.group_id, count, pool)
     return places
 
 

@@ -31,7 +31,7 @@ def effective(priority: int, preemptible: bool) -> int:
 
 class NodeKind(NamedTuple):
     """A kind of nodes, which the planner counts together. `block` is 0 for nodes in no block.
-    `subnet` is '' where the site has only one: then every node is on it.
+    `subnet` is '' if the site has only one subnet, which every node is on.
 
     port  USABLE: nodes whose switch port COD can put into a VLAN, which isolated vclusters need;
           UNUSABLE: the others; '': both. Ports are distinguished only while a request for an
@@ -395,8 +395,9 @@ class RequestRefusal:
     code  of a request that waits: 'coming' (nodes are on their way), 'taking' (nodes are being
           reclaimed for it), 'busy' (others hold the nodes that it needs), 'reserved' (its start is
           to come), 'late' (its start is over), 'limit' (its group may not hold more), 'ports' (its
-          vcluster is isolated, and too few matching nodes have usable switch ports), 'dear' (its
-          vcluster is preemptible, and energy is dear).
+          vcluster is isolated, and too few matching nodes have usable switch ports),
+          'maintenance' (maintenance windows keep matching nodes from it), 'dear' (its vcluster is
+          preemptible, and energy is dear).
           Of a request that is rejected: 'impossible' (the site will never have the nodes, or the
           group's limit is lower), 'now' (it may not wait), 'ended' (a move that has no nodes left)
     """
