@@ -1,12 +1,12 @@
 """Backup and restore, the same file for SQLite and MariaDB: gzip'd JSON lines, a header, then the
 rows table by table.
 
-What a backup cannot know is what happened after it was made. So after a restore no node is
-believed: open connections and boot secrets are forgotten, wishes about power are dropped, every
-node's disks count as dirty, and a node that was free or under way is in state *trampoline*, where
-it must report before anything else and is wiped if nobody holds it. Nodes that were active stay so;
-file servers are asked for all that volumes are to be. People sign in anew, and links are made anew:
-those that were used or taken back since would work again.
+A backup does not know what happened after it was made, so after a restore no node is believed. Open
+connections and boot secrets are forgotten, requests about power are dropped, and every node's disks
+count as dirty. A node that was free or between states is in state *trampoline*, where it must
+report before anything else, and is wiped if nobody holds it. Active nodes stay active. File servers
+are asked again for everything that volumes need. People sign in anew, and invitation links are made
+anew: links that were used or withdrawn after the backup would work again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FORGOTTEN = (
     t.invitations,
     t.switches,
 )
-# Which host is the writer is no part of a backup, and a restore changes nothing about it.
+# A backup leaves out the lease of the database's writer, and a restore does not change the lease.
 _TABLES = [
     table
     for table in t.metadata.sorted_tables
@@ -50,11 +50,11 @@ class BadBackup(Exception):
 
 
 def backup(engine: Engine, path: Path) -> int:
-    """Write every row to `path` (a consistent snapshot, visible only when complete); returns the
+    """Write every row to `path` (a consistent snapshot, visible only when complete); return the
     number of rows.
 
-    The file is for its owner alone, like the database: both say how each machine is switched and
-    what proves an agent.
+    The file is readable by its owner alone, like the database: both contain how each machine is
+    switched and the secrets of agents.
     """
     schema.check_own(engine)
     temporary = path.with_name(path.name + ".part")
@@ -89,11 +89,11 @@ def _write(engine: Engine, text: TextIO) -> int:
 def restore(
     engine: Engine, path: Path, now: float, *, replace: bool = False, hold: bool = True
 ) -> int:
-    """Read the backup at `path` into the database; returns the number of rows. With `hold` the site
+    """Read the backup at `path` into the database; return the number of rows. With `hold` the site
     is held from then on, until its machines were compared with the rows.
 
-    Raises BadBackup when the file is damaged or of another schema, or when the database holds
-    somebody's work and `replace` is not set. One transaction: it is restored whole or not at all.
+    Raises BadBackup when the file is damaged or of another schema, or when the database has
+    people's entries and `replace` is not set. One transaction restores everything or nothing.
     """
     check(engine, path, replace=replace)
     with engine.begin() as tx:
@@ -110,8 +110,8 @@ def restore(
 
 
 def check(engine: Engine, path: Path, *, replace: bool = False) -> None:
-    """Raise what `restore` would, as far as that can be told without changing anything: the file
-    may be cut short."""
+    """Raise what `restore` would raise for this schema, file header and database, and change
+    nothing. A file that is cut short passes: only its header is read."""
     schema.check_own(engine)
     _header(_lines(path), path)
     with engine.connect() as tx:
@@ -122,13 +122,14 @@ def check(engine: Engine, path: Path, *, replace: bool = False) -> None:
 
 
 def read(path: Path, table: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows of one table of the backup at `path`; binary columns stay as they are
-    written."""
+    """Yield the rows of one table of the backup at `path`. Values of binary columns are not
+    decoded."""
     return (line[1] for line in _lines(path) if isinstance(line, list) and line[0] == table)
 
 
 def _worked_with(tx: Tx) -> str:
-    """Return what people have entered into the database; '' if it is as `cod init` made it."""
+    """Return the name of a kind of thing that people have entered into the database; '' if the
+    database is as `cod init` made it."""
     for name, table in (
         ("nodes", t.nodes),
         ("users", t.users),

@@ -1,13 +1,14 @@
-"""Claims: who may do what only one may do at a time, across all servers.
+"""Claims: each lets one server at a time do a piece of work, such as managing the site.
 
 A claim is a row with an owner, and a generation that goes up with each change of owner. An act
-under a claim calls `confirm` in its transaction: it writes the row, so that nobody can take the
-claim over between the check and the commit. A lock would do on one host; the hosts of a Galera
-cluster tell each other of writes alone.
+under a claim calls `confirm` in its transaction, which writes the row, so that nobody can take the
+claim over between the check and the commit. A lock of the row would do on one host, but the hosts
+of a Galera cluster tell each other of writes alone.
 
-A claim is over when its owner has shown no sign of life for a while: each sign changes the row. How
-long a row has stayed as it is each server counts by itself (`claimkeeper`), as the hosts' clocks
-may differ. The expiry is what people are shown, and what servers of a release before judge some by.
+A claim is over when its owner has shown no sign of life for a while: each sign changes the row.
+Each server measures by its own clock how long a row has stayed unchanged (`claimkeeper`), as the
+hosts' clocks may differ. The expiry is shown to people, and servers of the previous release judge
+some claims by it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _c = t.claims.c
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A row of `claims` as its owner knows it."""
+    """A row of `claims`, as it was read or written last."""
 
     name: str
     owner: str
@@ -35,7 +36,7 @@ class Claim:
     acts: int = 0
 
     def is_given_up(self) -> bool:
-        """Return whether its owner has let it go."""
+        """Return whether the owner has given the claim up."""
         return self.expires_at == 0.0
 
 
@@ -47,7 +48,7 @@ class Lost(Exception):
 
 
 def find(tx: Tx, name: str) -> Claim | None:
-    """Return the claim, whoever has it."""
+    """Return the claim of that name, whoever owns it; None if it was never taken."""
     return _ROWS.get(tx, name)
 
 
@@ -84,8 +85,8 @@ def hold(
 
 
 def is_unchanged(row: Claim, seen: Claim) -> bool:
-    """Return whether the claim's owner has shown no sign of life since it was seen. Servers of a
-    release before change the expiry alone when they renew."""
+    """Return whether the claim's owner has shown no sign of life since `seen` was read. Servers of
+    the previous release change only the expiry when they renew a claim."""
     return (row.generation, row.acts, row.expires_at) == (
         seen.generation,
         seen.acts,
@@ -94,8 +95,8 @@ def is_unchanged(row: Claim, seen: Claim) -> bool:
 
 
 def went_back(tx: Tx, held: Claim) -> bool:
-    """Return whether the row is older than its owner has seen it: the database has lost what was
-    committed last. Acts are only added to."""
+    """Return whether the row is older than its owner has seen it, because the database has lost its
+    last commits. The number of acts only grows."""
     row = _ROWS.get(tx, held.name, lock=True)
     return row is None or row.generation < held.generation or row.acts < held.acts
 
@@ -112,7 +113,7 @@ def confirm(tx: Tx, claim: Claim) -> None:
 
 
 def interrupt(tx: Tx, name: str) -> None:
-    """Refuse the actions under way: the claim's owner has to get it again."""
+    """Refuse the acts under way: their commits fail, and the claim's owner has to get it again."""
     _ROWS.set_where(tx, _c.name == name, generation=_c.generation + 1)
 
 

@@ -1,5 +1,5 @@
-"""Serials of the site's DNS zones: raised in the transaction of each change, so that all servers
-say the same."""
+"""Serials of the site's DNS zones. A change raises them in its own transaction, so that all servers
+answer with the same serial."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _RAISE = (
 
 
 def touch(tx: Tx, zones: Collection[Key], now: float = 0.0) -> None:
-    """Raise the serials of those zones: by one, or to `now` if that is later. After a restore,
-    serials that were given out since the backup are passed so."""
+    """Raise the serials of those zones: by one, or to `now` if that is higher. After a restore
+    `now` exceeds the serials that were given out since the backup."""
     least = int(now)
     keys: dict[str, list[str]] = {kind: [] for kind in _KINDS}
     for kind, key in sorted(set(zones)):
@@ -67,8 +67,8 @@ def serials(tx: Tx, zones: Collection[Key] | None = None) -> dict[Key, int]:
 
 
 def configure(tx: Tx, digest: str, now: float) -> bool:
-    """Note the digest of the site file's share in the zones; return whether it is another one, and
-    all serials are raised."""
+    """Record the digest of the site file's part of the zones. If it differs from the one recorded
+    before, raise all serials and return True."""
     row = tx.execute(select(_z.digest).where(_any([SITE])).with_for_update()).one_or_none()
     if row is not None and row[0] == digest:
         return False

@@ -1,4 +1,4 @@
-"""The curve of price or carbon by the hour, as it was read last."""
+"""The curve of price or carbon by the hour, as it was last read from its source."""
 
 from __future__ import annotations
 

@@ -218,18 +218,18 @@ def _sqlite_begin(connection: Connection) -> None:
 
 
 def of_one_moment(engine: Engine) -> Engine:
-    """Return the engine for transactions that only read, each of one moment of the database.
-    Writers do not wait for them."""
+    """Return the engine for transactions that only read. Each sees the database as it was at one
+    moment. Writers do not wait for them."""
     if engine.dialect.name == "sqlite":
         return engine.execution_options(reading=True)
-    # there, each statement of an ordinary transaction sees what is new
+    # otherwise each statement of a MariaDB transaction sees the commits before it
     return engine.execution_options(reading=True, isolation_level="REPEATABLE READ")
 
 
 @contextmanager
 def snapshot(engine: Engine) -> Iterator[Tx]:
-    """Provide a transaction that only reads, and sees one moment of the database; it locks no row,
-    and may take its time between two statements, as a backup does."""
+    """Provide a transaction that only reads and sees the database as it was at one moment. It locks
+    no row, and may pause between statements for hours, as a backup does."""
     with of_one_moment(engine).begin() as tx:
         if engine.dialect.name != "sqlite":
             tx.exec_driver_sql(
@@ -256,7 +256,7 @@ def new_id(inserted: CursorResult[Any]) -> int:
 
 
 def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
-    """Return a long list in parts: SQLite and MariaDB both limit the parameters of one
+    """Return a long list in parts, because SQLite and MariaDB both limit the parameters of a
     statement."""
     return (ids[start : start + size] for start in range(0, len(ids), size))
 
@@ -264,14 +264,14 @@ def slices(ids: Sequence[Key], size: int = 500) -> Iterable[Sequence[Key]]:
 def rows_among(
     tx: Tx, query: Select[Any], column: ColumnElement[Any], values: Iterable[Key]
 ) -> Iterator[Any]:
-    """Yield the rows of `query` whose `column` has one of the values, of which there may be any
-    number: it is asked for `slices` of them, and sorts and groups within each."""
+    """Yield the rows of `query` whose `column` has one of any number of values. One statement reads
+    each of the `slices` of the values, and orders and groups only the rows of that slice."""
     for part in slices(list(values)):
         yield from tx.execute(query.where(column.in_(part))).all()
 
 
 def grouped(rows: Iterable[Any]) -> dict[Any, list[Any]]:
-    """Return the second columns by the first, in the rows' order."""
+    """Return lists of the rows' second columns by their first column, in the rows' order."""
     found: dict[Any, list[Any]] = {}
     for key, value in rows:
         found.setdefault(key, []).append(value)
@@ -279,7 +279,7 @@ def grouped(rows: Iterable[Any]) -> dict[Any, list[Any]]:
 
 
 def nested(rows: Iterable[Any]) -> dict[Any, dict[Any, Any]]:
-    """Return the third columns by the first and the second."""
+    """Return the rows' third columns by their first and second columns."""
     found: dict[Any, dict[Any, Any]] = {}
     for outer, inner, value in rows:
         found.setdefault(outer, {})[inner] = value

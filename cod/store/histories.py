@@ -1,4 +1,5 @@
-"""All that tells who held nodes, read at one moment: transitions, and what nodes have now."""
+"""Holders of nodes, past and present: the transitions of nodes and their present rows, for a reader
+that sees one moment of the database."""
 
 from __future__ import annotations
 
@@ -35,9 +36,9 @@ _TRANSITION = (
 
 
 def transitions(tx: Tx, node_id: int | None = None, after: int = 0) -> Iterator[tuple[Any, ...]]:
-    """Yield the transitions of all nodes, or of one, node by node, each node's in the order of
-    their generations: with several writers, ids need not be in the order of commits. `after`: only
-    those with larger ids."""
+    """Yield the transitions of all nodes, or of one, with ids above `after`. They come node by
+    node, each node's in the order of their generations: with several writers, ids need not be in
+    the order of commits."""
     query = _of(select(*_TRANSITION).where(_h.id > after), _h.node_id, node_id)
     query = query.order_by(_h.node_id, _h.id)
     rows = tx.execute(query, execution_options={"yield_per": BATCH})
@@ -46,8 +47,8 @@ def transitions(tx: Tx, node_id: int | None = None, after: int = 0) -> Iterator[
 
 
 def owners(tx: Tx) -> Iterator[tuple[int, str, str, bool]]:
-    """Yield each vcluster that ever existed: its id, name, its group's name, and whether any
-    revision of its templates keeps disks."""
+    """Yield (id, name, name of the group, whether any revision of its templates caches disks) of
+    each vcluster that ever existed."""
     caches = _c.document.contains('cache="yes"', autoescape=True)
     named = select(_c.id).where(_c.name.in_(select(_c.name).where(caches)))
     keeping = set(tx.scalars(named))
@@ -60,7 +61,8 @@ def owners(tx: Tx) -> Iterator[tuple[int, str, str, bool]]:
 
 
 def rows(tx: Tx, node_id: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yield each node, or one, with its holder's facts."""
+    """Yield a dictionary for each node, or for one node: its state, and the facts about its
+    holder."""
     users = _lists(tx, _users(node_id))
     addresses = _lists(tx, _addresses(node_id))
     blocks = _lists(tx, select(*(t.vcluster_blocks.c[name] for name in _BLOCK)))
@@ -145,7 +147,8 @@ def _lists(tx: Tx, query: Select[Any]) -> dict[Any, list[tuple[Any, ...]]]:
 
 
 def taken_out_of_use(tx: Tx, after: int, at: float) -> list[int]:
-    """Return nodes that transitions of that moment, with ids after `after`, took out of use."""
+    """Return the nodes that left state *active* at the time `at`, by transitions with ids above
+    `after`."""
     query = select(_h.node_id).where(
         _h.id > after,
         _h.at == at,
@@ -158,8 +161,8 @@ def taken_out_of_use(tx: Tx, after: int, at: float) -> list[int]:
 def holders(
     tx: Tx, node_ids: Sequence[int], groups: frozenset[int] | None
 ) -> list[tuple[str, str, str]]:
-    """Return (vcluster, its group, node) of those nodes that a vcluster of these groups (None: of
-    any) has, by name."""
+    """Return (vcluster, its group, node), all by name and in order, for those of the nodes that are
+    held by vclusters of these groups (None: of any group)."""
     query = (
         select(_v.name, _g.name, _n.name)
         .join_from(t.nodes, t.vclusters, _v.id == _n.vcluster_id)

@@ -1,6 +1,8 @@
-"""Long lists for people, a part at a time. Everything here takes a `model.Page` and the groups
-whose things are to be seen (None: all), and is filtered by what else is given. Each raises
-`Refused` for a cursor that is none."""
+"""Long lists for people, read page by page.
+
+The functions take a `model.Page`, the groups whose things may be seen (None: all groups), and
+optional filters. Each raises `Refused` for an invalid cursor.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,13 @@ _FAR = 1e12  # where a time is not set, it comes after all others
 
 
 def _several(column: ColumnElement[Any], wanted: str | None) -> list[ColumnElement[bool]]:
-    """Return conditions for 'a' or 'a,b'; none for None."""
+    """Return the condition that the column has one of the values of 'a' or 'a,b'; none for None."""
     return [] if wanted is None else [column.in_(wanted.split(","))]
 
 
 def known(tx: Tx, kind: str, name: str, groups: Groups) -> bool:
-    """Return whether there is a thing of that name, or was, that these groups may see; True for
-    filters that name no thing. Types and blocks are everybody's."""
+    """Return whether a thing of this kind and name exists, or existed, and these groups may see it.
+    Types and blocks are visible to everybody. Other kinds are filters that name no thing: True."""
     v, g = t.vclusters.c, t.groups.c
     named: list[ColumnElement[bool]]
     match kind:
@@ -82,8 +84,8 @@ def nodes(
     where: Filter | None = None,
     ids: Sequence[int] | None = None,
 ) -> Listed[NodeView]:
-    """Return nodes; `state`: one or several with commas between; `group`: whose vclusters hold
-    them; `ids`: those alone."""
+    """Return nodes. `state` is one state or several separated by commas; `group` is the group whose
+    vclusters hold the nodes; `ids` restricts the list to these nodes."""
     n, kind, near, v = t.nodes.c, t.node_types.c.name, t.node_blocks.c.name, t.vclusters.c
     query = views.node_query(
         groups,
@@ -109,7 +111,7 @@ def nodes(
 
 
 def _natural(name: ColumnElement[str]) -> ColumnElement[str]:
-    """Return what orders numbered names of one kind as people count: n2 before n10. A shorter
+    """Return an expression that orders names with numbers as people count: n2 before n10. A shorter
     name comes first; names have less than 100 characters."""
     return func.substr(literal("0") + cast(func.length(name), String), -2) + name
 
@@ -117,7 +119,7 @@ def _natural(name: ColumnElement[str]) -> ColumnElement[str]:
 def node_names(
     tx: Tx, groups: Groups, where: Filter, ids: Sequence[int] | None, limit: int
 ) -> list[tuple[int, str]]:
-    """Return (id, name) of nodes that the filter means, of those `ids` (None: all)."""
+    """Return (id, name) of the nodes that match the filter, out of `ids` (None: all nodes)."""
     n = t.nodes.c
     query = views.node_query(groups, {}).with_only_columns(n.id, n.name)
     query = query.where(node_filters.condition(tx, where)).limit(limit)
@@ -126,7 +128,7 @@ def node_names(
 
 
 def machines(tx: Tx, ids: Sequence[int] | None) -> list[KnownMachine]:
-    """Return what is known of nodes, of those `ids` (None: all) that are not retired, by name."""
+    """Return the recorded facts of the nodes `ids` (None: all) by name, without retired ones."""
     n, b, c = t.nodes.c, t.node_blocks.c, t.nics.c
     query = (
         select(
@@ -212,8 +214,7 @@ def vclusters(
 
 
 def active_vclusters(tx: Tx, groups: Groups, limit: int) -> list[tuple[str, int]]:
-    """Return names of active vclusters of these groups, in order, each with its group; `limit` at
-    most."""
+    """Return (name, group id) of at most `limit` active vclusters of these groups, by name."""
     v = t.vclusters.c
     query = select(v.name, v.group_id).where(v.state == VclusterState.ACTIVE)
     query = query.where(*theirs(v.group_id, groups)).order_by(v.name).limit(limit)
@@ -288,8 +289,7 @@ def notices(
     kind: str | None = None,
     above: int | None = None,
 ) -> Listed[NoticeView]:
-    """Return notices for people, the newest first; `above`: those with ids after
-    that one."""
+    """Return notices for people, the newest first; with `above` only those with larger ids."""
     n = t.notices.c
     query = notice_rows.query(groups).where(
         n.events.is_(None),
@@ -304,8 +304,8 @@ def notices(
 
 
 def conflicts(tx: Tx, page: Page = ALL, *, kind: str | None = None) -> Listed[dict[str, Any]]:
-    """Return address and identity trouble, the newest first: dictionaries of the table's
-    columns."""
+    """Return conflicts of addresses and of identities, the newest first, as dictionaries of the
+    table's columns."""
     c = t.conflicts.c
     query = select(*c).where(*_several(c.kind, kind), *having(page.q, c.about, c.mac))
     rows = page_of(tx, query, page, {"id": c.id}, "-id", c.id)
@@ -334,8 +334,9 @@ def last_event(tx: Tx) -> int:
 def history(
     tx: Tx, page: Page, groups: Groups, *, node: str | None = None, vcluster: str | None = None
 ) -> Listed[dict[str, Any]]:
-    """Return transitions, the newest first: of a node, or of the nodes that a vcluster held, with
-    both by name. Of these groups: while their vclusters held the node."""
+    """Return transitions, the newest first, with the names of node and vcluster: those of a node,
+    or those of nodes while a vcluster held them. `groups` restricts them to transitions while
+    vclusters of these groups held the node."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.c
     query = select(*(h[name] for name in HISTORY), n.name.label("node"), v.name.label("vcluster"))
     query = query.join_from(t.node_history, t.nodes, h.node_id == n.id)

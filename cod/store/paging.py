@@ -1,5 +1,5 @@
-"""Parts of lists out of the database, by keyset: where a part begins is a condition on the index,
-not an offset."""
+"""Pages of lists out of the database by keyset: a page begins at a condition on the index, not at
+an offset."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def page_of(
 
 
 def merged(parts: Sequence[Listed[Any]], page: Page, default: str) -> Listed[Any]:
-    """Merge pages of several lists into one. Each is ordered by a unique key, the first value of
-    its rows; `default`: the order where `page` names none."""
+    """Merge the pages `parts` of several lists into one page. Each list is ordered by a unique key,
+    which is the first value of its rows; `default` is the order where `page` names none."""
     rows = sorted(chain.from_iterable(parts), key=itemgetter(0), reverse=page.key(default)[1])
     shown = rows[: page.limit]
     more = len(rows) > page.limit or any(part.next for part in parts)
@@ -71,13 +71,12 @@ def _beyond(
 
 
 def contains(text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
-    """Return the condition that a text has `part` in it, whatever the case; of a column whose
-    letters are compared exactly, pass `func.lower` of it."""
+    """Return the condition that a text contains `part`, whatever the case. For a column whose
+    collation distinguishes case, pass `func.lower` of the column."""
     wanted = part.lower().replace("!", "!!").replace("%", "!%").replace("_", "!_")
     return text.like(f"%{wanted}%", escape="!")
 
 
 def having(q: str, *texts: ColumnElement[Any]) -> list[ColumnElement[bool]]:
-    """Return conditions that narrow a list to what has `q` in one of these texts, whatever the
-    case."""
+    """Return the condition that one of the texts contains `q`, whatever the case; none for ''."""
     return [or_(*(contains(func.lower(text), q) for text in texts))] if q else []

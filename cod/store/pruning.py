@@ -2,8 +2,8 @@
 accounts are kept.
 
 A batch is chosen first and deleted by its ids: MariaDB knows no LIMIT in a subquery of DELETE. The
-newest row of a table always stays, however old it is: SQLite would give its id a second time, and
-who follows events by their ids would miss some.
+newest row of a table always stays, however old it is: SQLite would reuse its id, and a client that
+follows events by their ids would miss some.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ before then."""
 
 
 def node_history(tx: Tx, before: float, limit: int) -> int:
-    """Delete transitions of nodes; each node's last one stays."""
+    """Delete old transitions of nodes. Each node's last transition stays."""
     h, later = t.node_history.c, t.node_history.alias().c
     return _delete(
         tx,
@@ -89,12 +89,12 @@ def conflicts(tx: Tx, before: float, limit: int) -> int:
 
 
 def vcluster_history(tx: Tx, before: float, limit: int) -> int:
-    """Delete what became of vclusters."""
+    """Delete old events of vclusters."""
     return _delete(tx, t.vcluster_history, t.vcluster_history.c.at, before, limit)
 
 
 def audit(tx: Tx, before: float, limit: int) -> int:
-    """Delete changes that somebody made."""
+    """Delete old entries of the audit."""
     return _delete(tx, t.audit, t.audit.c.at, before, limit)
 
 
@@ -142,8 +142,8 @@ def _delete(
     *where: ColumnElement[bool],
     with_: Sequence[Column[int]] = (),
 ) -> int:
-    """Delete the oldest rows that meet all conditions `where`, and the rows of other tables whose
-    columns `with_` name them."""
+    """Delete the oldest rows before `before`, at most `limit`, that meet all conditions `where`,
+    and the rows of other tables whose columns `with_` refer to them. Return how many."""
     newest = select(func.max(table.alias().c.id)).scalar_subquery()
     query = (
         select(table.c.id).where(at < before, table.c.id < newest, *where).order_by(at).limit(limit)

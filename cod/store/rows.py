@@ -1,8 +1,8 @@
 """Rows of a table as records of a class.
 
-A record's field is read from the column of its name, so that a new plain column is named in its
-table, its migration and its record, and nowhere else in the store. A record and a table that do not
-agree are refused when `Rows` is made, which is at import.
+A field of a record is read from the column of the same name, so a new plain column is named in its
+table, its migration and its record, and nowhere else in the store. `Rows` compares record and table
+when it is made, which is at import, and raises `Mismatch` if they disagree.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Rows(Generic[Record]):
         limit: int | None = None,
         lock: bool = False,
     ) -> list[Record]:
-        """Return the records of the rows that all conditions are true of, in that order."""
+        """Return the records of the rows that meet all conditions, in that order."""
         query = self.select.where(*where).limit(limit)
         query = query.order_by(*order) if isinstance(order, tuple) else query.order_by(order)
         return self.all(tx, query.with_for_update(of=self._locked) if lock else query)
@@ -175,15 +175,15 @@ class Rows(Generic[Record]):
         values: Iterable[Key],
         *where: ColumnElement[bool],
     ) -> list[Record]:
-        """Return the records whose `column` has one of any number of values, and that all
-        conditions are true of."""
+        """Return the records whose `column` has one of any number of values, and that meet all
+        conditions."""
         rows = rows_among(tx, self.select.where(*where), column, values)
         return [self._record(*row) for row in rows]
 
     def find(
         self, tx: Tx, *where: ColumnElement[bool], order: Order = (), lock: bool = False
     ) -> Record | None:
-        """Return the first record that all conditions are true of; None: there is none."""
+        """Return the first record that meets all conditions; None if there is none."""
         return next(iter(self.every(tx, *where, order=order, limit=1, lock=lock)), None)
 
     def lock(self, tx: Tx, keys: Iterable[int]) -> list[Record]:
@@ -195,12 +195,12 @@ class Rows(Generic[Record]):
         ]
 
     def get(self, tx: Tx, key: int | str, *, lock: bool = False) -> Record | None:
-        """Return the record with that key; None: there is none."""
+        """Return the record with that key; None if there is none."""
         row = self._look_up(tx, {self._key.name: key}, lock)
         return None if row is None else self._record(*row)
 
     def known(self, tx: Tx, key: int | str, *, lock: bool = False) -> Record:
-        """Return the record with that key, as another row names it."""
+        """Return the record with that key. The record must exist, as another row refers to it."""
         row = self._look_up(tx, {self._key.name: key}, lock)
         assert row is not None
         return self._record(*row)
@@ -213,30 +213,30 @@ class Rows(Generic[Record]):
         return found
 
     def by(self, tx: Tx, *, lock: bool = False, **values: Any) -> Record | None:
-        """Return the record with these values, none of them null, in columns that no two rows have
-        equal; None: there is none."""
+        """Return the record with these values, none of them null, in columns that are unique
+        together; None if there is none."""
         row = self._look_up(tx, values, lock)
         return None if row is None else self._record(*row)
 
     def by_name(self, tx: Tx, name: str, *, lock: bool = False) -> Record | None:
-        """Return the record of that name; None: there is none."""
+        """Return the record of that name; None if there is none."""
         row = self._look_up(tx, {self._name: name}, lock)
         return None if row is None else self._record(*row)
 
     def exists(self, tx: Tx, *where: ColumnElement[bool]) -> bool:
-        """Return whether there is a row that all conditions are true of."""
+        """Return whether a row meets all conditions."""
         return (
             tx.scalar(select(literal(1)).select_from(self._table).where(*where).limit(1))
             is not None
         )
 
     def count(self, tx: Tx, *where: ColumnElement[bool]) -> int:
-        """Return how many rows all conditions are true of."""
+        """Return how many rows meet all conditions."""
         return tx.scalar(select(func.count()).select_from(self._table).where(*where)) or 0
 
     def named(self, tx: Tx, name: str, field: str = "name", *, lock: bool = False) -> Record:
-        """Return the record of that name; raises `Refused` ('not_found', about `field` of what was
-        asked) where there is none."""
+        """Return the record of that name. Raises `Refused` ('not_found') if there is none; the
+        error names `field` as the field of the client's request that is wrong."""
         found = self.by_name(tx, name, lock=lock)
         if found is None:
             raise Refused("not_found", f"there is no {self._noun} {name!r}", field)
@@ -245,12 +245,14 @@ class Rows(Generic[Record]):
     # ------------------------------------------------------------ writing
 
     def add(self, tx: Tx, **columns: Any) -> Record:
-        """Return the record of a new row. IntegrityError: something that is unique is there."""
+        """Add a row and return its record. Raises IntegrityError if a unique value exists
+        already."""
         number = inserting(self._table).add(tx, columns)
         return self.known(tx, columns.get(self._key.name, number))
 
     def insert(self, tx: Tx, records: Collection[Record]) -> None:
-        """Add a row for each of the records. IntegrityError: as of `add`."""
+        """Add a row for each of the records. Raises IntegrityError if a unique value exists
+        already."""
         rows = [dict(zip(self.names, self.values(one), strict=True)) for one in records]
         insert_all(tx, self._table, rows)
 
@@ -264,7 +266,7 @@ class Rows(Generic[Record]):
             self._set_by_key.write(tx, {**columns, "of_key": key})
 
     def set_where(self, tx: Tx, *where: ColumnElement[bool], **columns: Any) -> int:
-        """Set columns of the rows that all conditions are true of; return how many there were."""
+        """Set columns of the rows that meet all conditions; return the number of rows."""
         return tx.execute(update(self._table).where(*where).values(**columns)).rowcount
 
     def change(self, tx: Tx, record: Record, **columns: Any) -> Record:
@@ -273,21 +275,21 @@ class Rows(Generic[Record]):
         return self.changed(record, columns)
 
     def changed(self, record: Record, columns: Mapping[str, Any]) -> Record:
-        """Return the record with other values in those columns; for records of many fields quicker
-        than `dataclasses.replace`."""
+        """Return a copy of the record with other values in those columns. For records of many
+        fields this is faster than `dataclasses.replace`."""
         values = list(self.values(record))
         for name, value in columns.items():
             values[self._places[name]] = value
         return self._record(*values)
 
     def replace(self, tx: Tx, record: Record) -> bool:
-        """Write a record over the row with its key; return whether that was there."""
+        """Overwrite the row that has the record's key; return whether there was such a row."""
         columns = dict(zip(self.names, self.values(record), strict=True))
         key = columns.pop(self._key.name)
         return self._set_by_key.write(tx, columns | {"of_key": key}) == 1
 
     def remove(self, tx: Tx, key: int | str) -> bool:
-        """Delete the row with that key; return whether it was there."""
+        """Delete the row with that key; return whether it existed."""
         return self._delete_by_key.write(tx, {"of_key": key}) == 1
 
     # ------------------------------------------------------------ claims of work
@@ -304,8 +306,8 @@ class Rows(Generic[Record]):
         **columns: Any,
     ) -> Record | None:
         """Claim the row for `server` until `until`, add one to the column `count`, set `columns`,
-        and return the record. None: another server has a claim that is valid, or a condition is not
-        true."""
+        and return the record. Return None if another server has a valid claim, or if the row does
+        not meet a condition."""
         c = self._table.c
         free = or_(c.claim_expires.is_(None), c.claim_expires <= now)
         columns |= {"claimed_by": server, "claim_expires": until, count: c[count] + 1}
@@ -314,7 +316,7 @@ class Rows(Generic[Record]):
 
     def settle(self, tx: Tx, record: Record, *where: ColumnElement[bool], **columns: Any) -> bool:
         """End the claim that `record` has of its row, and set the outcome. Return False, and set
-        nothing, when the claim is no longer valid because its server or its count of attempts has
+        nothing, when the claim is no longer valid: its server or its count of attempts has
         changed."""
         own = (self._table.c[name] for name in (self._key.name, "claimed_by", "attempts"))
         mine = (column == getattr(record, column.name) for column in own)
@@ -322,15 +324,15 @@ class Rows(Generic[Record]):
         return done == 1
 
     def shorten(self, tx: Tx, server: str, until: float, *where: ColumnElement[bool]) -> None:
-        """End claims of `server` that last longer at `until`."""
+        """Let claims of `server` that last longer end at `until`."""
         c = self._table.c
         held = c.claimed_by == server, c.claim_expires > until
         self.set_where(tx, *held, *where, claim_expires=until)
 
 
 def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnElement[Any]:
-    """Return the column of a record's field. Raises `Mismatch` where there is none, or it has other
-    values: of another type, or null where the field has no None."""
+    """Return the column of a record's field. Raises `Mismatch` if there is no such column, if its
+    type differs from the field's, or if only one of the two can be null."""
     if field not in table.c:
         raise Mismatch(f"{record.__name__}.{field}: there is no such column in {table.name}")
     column = table.c[field]
@@ -346,7 +348,8 @@ def _column(table: Table, record: type[Any], field: str, kind: Any) -> ColumnEle
 
 
 def _held(kind: Any) -> Any:
-    """Return the type of what a column holds for a field of that type: text for a chosen name."""
+    """Return the type in which a column stores a field of type `kind`: str for literals and string
+    enums."""
     if get_origin(kind) is Literal or (isinstance(kind, type) and issubclass(kind, StrEnum)):
         return str
     return get_origin(kind) or kind
@@ -359,21 +362,22 @@ def _held(kind: Any) -> Any:
 
 
 def insert_all(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows, each with the same columns; the other columns get their defaults.
-    IntegrityError: something that is unique is there."""
+    """Insert rows, each with the same columns; the other columns get their defaults. Raises
+    IntegrityError if a unique value exists already."""
     inserting(table).write_all(tx, rows)
 
 
 class RowChange(NamedTuple):
-    """A change of the row whose columns have the values `old` (None: null) to those of `new`."""
+    """A change of the row whose columns have the values `old` (None: null): it gets those of
+    `new`."""
 
     old: Mapping[str, Any]
     new: Mapping[str, Any]
 
 
 def update_all(tx: Tx, table: Table, changes: Iterable[RowChange]) -> int:
-    """Make the changes, of a row each and no row twice, and return how many of the rows there were.
-    Of two changes of a row MariaDB makes the first, and SQLite both."""
+    """Make the changes and return how many of the rows existed. Each change is of one row, and no
+    row may be changed twice: MariaDB would make only the first of its changes, SQLite all."""
     alike: dict[tuple[tuple[str, ...], ...], list[tuple[Any, ...]]] = {}
     for old, new in changes:
         known = {name: value for name, value in old.items() if value is not None}
@@ -416,8 +420,8 @@ def _joining(
     count: int,
     dialect: Dialect,
 ) -> str:
-    """Return the UPDATE of `count` rows, whose values follow one another. The order of the join is
-    told: each row is looked up by its key, and no other is locked."""
+    """Return the UPDATE of `count` rows, whose values follow one another. STRAIGHT_JOIN fixes the
+    join's order: each row is looked up by its key, and no other row is locked."""
     [name] = _quoted(dialect, table.name)
     width = len(names) + len(known)
     first = ", ".join(f"{_mark(dialect)} AS v{place}" for place in range(width))
@@ -442,7 +446,7 @@ def _mark(dialect: Dialect) -> str:
 
 
 def found_in(tx: Tx, column: Column[Any], values: Sequence[Key]) -> set[Key]:
-    """Return those of the values that the column has in a row."""
+    """Return those of the values that some row has in the column."""
     return {
         one for part in slices(values) for (one,) in _finding(column).rows(tx, {"values": part})
     }
@@ -482,12 +486,13 @@ def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Prepared]:
 def theirs(
     column: ColumnElement[int | None], groups: frozenset[int] | None
 ) -> list[ColumnElement[bool]]:
-    """Return conditions that narrow a list to what `groups` own (None: to nothing)."""
+    """Return the condition that the column names one of `groups`; none for None (all groups)."""
     return [] if groups is None else [column.in_(groups)]
 
 
 def theirs_or_shared(
     column: ColumnElement[int | None], groups: frozenset[int] | None
 ) -> list[ColumnElement[bool]]:
-    """Return the condition for images and templates of the groups, and of the site (null)."""
+    """Return the condition that an image or a template belongs to one of `groups` or to the site
+    (null); none for None (all groups)."""
     return [] if groups is None else [column.is_(None) | column.in_(groups)]

@@ -1,14 +1,14 @@
-"""The schema's version: upgrading it, and refusing to run against one that this program cannot work
-with. Migrations live in `schema/`. An empty database gets its tables at once, as the migrations
-would leave them (`tests/store/test_schema.py`).
+"""The version of the database's schema: upgrading it, and refusing a schema that this program
+cannot work with. Migrations live in `schema/`. An empty database gets its tables at once, as the
+migrations would leave them (`tests/store/test_schema.py`).
 
-A migration only expands, so that servers of the release before work on; what nothing has used since
-a release may go, by a migration that names this release in `unused_since` (docs/upgrading).
-`upgrade` puts down the oldest schema whose programs work with the new one, before it changes
-anything: an older program refuses from then on.
+A migration only expands the schema, so that servers of the previous release go on working. Columns
+and tables that no program has used since a release are dropped by a migration that names this
+release in `unused_since` (docs/upgrading). Before `upgrade` changes anything, it records the oldest
+schema whose programs work with the new one: from then on, older programs refuse to run.
 
-Alembic, and the modules of all migrations, are loaded where something is upgraded: a server that
-only looks whether it may start would need a fifth more CPU time for its start.
+Alembic and the modules of all migrations are imported only for an upgrade. A server that only
+checks whether it may start would need a fifth more CPU time for its start.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class SchemaMismatch(Exception):
 
 
 class Migration(NamedTuple):
-    """A migration that a database lacks. `expands`: programs of the release before work on."""
+    """A migration that a database lacks. `expands`: programs of the previous release work after
+    it."""
 
     revision: str
     about: str
@@ -97,7 +98,7 @@ def _config(connection: Connection | None = None) -> Config:
 
 @cache
 def _directory(_schema: Path) -> ScriptDirectory:
-    """Return the migrations, whose modules are run once a process."""
+    """Return the migrations. Their modules are imported once a process."""
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory.from_config(_config())
@@ -108,8 +109,8 @@ def _scripts() -> Iterator[Script]:
 
 
 def revisions() -> list[str]:
-    """Return the revisions that this program knows, the oldest first: a migration's file begins
-    with its revision."""
+    """Return the revisions that this program knows, the oldest first. The name of a migration's
+    file begins with its revision."""
     return sorted(path.name[:4] for path in data.path("schema/migrations").glob("[0-9]*.py"))
 
 
@@ -128,7 +129,7 @@ def current(engine: Engine) -> str | None:
 
 
 def releases() -> dict[str, dict[str, str]]:
-    """Return the releases of COD by version: the commit of each, and its schema."""
+    """Return the releases of COD by version, each with its commit and its schema."""
     return tomllib.loads((data.path("schema") / "releases.toml").read_text())
 
 
@@ -146,8 +147,8 @@ def oldest() -> str:
 
 
 def pending(engine: Engine) -> list[Migration]:
-    """Return the migrations that the database lacks, in their order. Raises `SchemaMismatch` where
-    its schema is newer than this program, or an upgrade to one that is too new has begun."""
+    """Return the migrations that the database lacks, in order. Raises `SchemaMismatch` if its
+    schema is newer than this program's, or if an upgrade to a schema that is too new has begun."""
     have = current(engine)
     if have is not None and have not in revisions():
         raise SchemaMismatch(_newer(have))
@@ -166,8 +167,8 @@ def pending(engine: Engine) -> list[Migration]:
 
 
 def check(engine: Engine) -> str:
-    """Return '' where the database has this program's schema, and a sentence where it has a newer
-    one that this program works with. Raises `SchemaMismatch` where it has any other."""
+    """Return '' if the database has this program's schema, and a sentence for people if it has a
+    newer one that this program works with. Raises `SchemaMismatch` for any other schema."""
     have, want = current(engine), head()
     if have is None:
         raise SchemaMismatch("the database is empty: run `cod db upgrade` (or `cod init`) first")
@@ -199,7 +200,8 @@ def _refuse_begun(engine: Engine) -> None:
 
 
 def _oldest_marked(engine: Engine) -> float | None:
-    """Return the oldest schema whose programs work with the database; None where nothing tells."""
+    """Return the oldest schema whose programs work with the database; None if that is not
+    recorded."""
     with engine.connect() as tx:
         has_marks = inspect(tx).has_table(t.marks.name)
         return watermarks.at(tx, watermarks.OLDEST_SCHEMA) if has_marks else None
@@ -213,15 +215,15 @@ def _newer(have: str) -> str:
 
 
 def check_own(engine: Engine) -> None:
-    """Raise `SchemaMismatch` unless the database has exactly this program's schema: a backup by
-    another one would leave out what it does not know."""
+    """Raise `SchemaMismatch` unless the database has exactly this program's schema: a backup of
+    another schema would lack the columns and tables that this program does not know."""
     if newer := check(engine):
         raise SchemaMismatch(newer)
 
 
 def upgrade(engine: Engine) -> str:
-    """Bring the schema to `head()`; returns the revision. Safe to repeat. Raises `SchemaMismatch`
-    where it is newer."""
+    """Bring the schema to `head()` and return its revision. A repetition does no harm. Raises
+    `SchemaMismatch` if the schema is newer."""
     if current(engine) is None:
         _create(engine)
     else:
@@ -233,8 +235,9 @@ def upgrade(engine: Engine) -> str:
 
 
 def _create(engine: Engine) -> None:
-    """Give a database without a version all tables, and today's version last. MariaDB keeps each
-    table at once: a creation that was killed goes on, unless it was another program's."""
+    """Create all tables in a database without a version, and record today's version last. MariaDB
+    commits each table by itself, so a creation that was killed is continued; tables that another
+    program version has created are refused."""
     with engine.begin() as tx:
         existing = {
             name: {each["name"] for each in inspect(tx).get_columns(name)}
@@ -262,8 +265,8 @@ def migrate(engine: Engine, revision: str = "head") -> None:
 
 
 def _pass_over(connection: Connection) -> None:
-    """Let MariaDB pass over what is there already. It commits each change of a table by itself: a
-    migration that was killed has made a part of them, and begins anew."""
+    """Let MariaDB skip changes that were made already. It commits each change of a table by itself,
+    so a migration that was killed has left some changes, and is run again from its beginning."""
 
     def adapted(
         _connection: object, _cursor: object, statement: str, values: object, *_: object
@@ -291,9 +294,9 @@ def _mark_oldest(engine: Engine) -> None:
 
 @contextmanager
 def _unbound(connection: Connection) -> Iterator[None]:
-    """Let SQLite look at no foreign keys meanwhile: a table that is changed is made anew and takes
-    the place of the old one, which may not go while rows name its own (SQLite, ALTER TABLE, section
-    7). They are looked at afterwards."""
+    """Turn SQLite's foreign keys off meanwhile, and check them afterwards. To alter a table, a new
+    one takes the old one's place, and the old one cannot be dropped while rows refer to its rows
+    (SQLite, ALTER TABLE, section 7)."""
     if connection.dialect.name != "sqlite":
         yield
         return

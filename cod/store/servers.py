@@ -1,4 +1,4 @@
-"""Parts of the server by host, as each part says of itself."""
+"""The server's parts on each host, as each part reports itself."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _WRITE = upsert(
 
 
 def renew(tx: Tx, part: HostPart) -> None:
-    """Write what a part says of itself over what it has said before."""
+    """Replace the report of a part of the server."""
     _WRITE[tx.dialect.name].write(tx, asdict(part))
 
 
 def find(tx: Tx, server: str, part: str) -> HostPart | None:
-    """Return what a part has said of itself last."""
+    """Return the last report of a part of the server; None if there is none."""
     return _ROWS.by(tx, server=server, part=part)
 
 
@@ -37,8 +37,8 @@ def every(tx: Tx) -> list[HostPart]:
 
 
 def running(tx: Tx, now: float) -> list[ServerVersion]:
-    """Return the programs that hosts run, by host. Works with a database whose schema is older,
-    which may have no such table yet."""
+    """Return the program versions that hosts run, by host. The database may have an older schema,
+    without the table of parts: then none are returned."""
     if not inspect(tx).has_table(t.server_parts.name):
         return []
     columns = (_p.server, _p.version, _p.database_schema)
@@ -56,8 +56,8 @@ def hold(tx: Tx, server: str, names: Collection[str]) -> None:
 
 
 def held_by_forgotten(tx: Tx, server: str) -> list[tuple[str, str]]:
-    """Return the files, as (host, name), of hosts no part of which is known any more; those of
-    `server` are not among them."""
+    """Return the image files, as (host, name), of hosts without any part in the database, except
+    those of `server`."""
     forgotten = _h.server.not_in(select(_p.server)), _h.server != server
     query = select(_h.server, _h.name).where(*forgotten).order_by(_h.server, _h.name)
     return [(host, name) for host, name in tx.execute(query)]

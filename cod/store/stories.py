@@ -1,7 +1,7 @@
 """Machines' accounts of themselves since their site was held: a row for each node that is held.
 
 A node is held while its row says that its machine was silent or differs: nothing is written to its
-disks, and its deadline does not pass. The rows outlast the hold of the site.
+disks, and its deadline does not pass. The rows stay after the hold of the site has ended.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ from cod.store.scheduler import maintenance
 _s, _n = t.node_stories.c, t.nodes.c
 ROWS = Rows(NodeStory, t.node_stories)
 get, forget, change = ROWS.get, ROWS.remove, ROWS.change
-# What these do waits for an administrator's word anyway.
+# Nodes in these states wait for an administrator anyway.
 _LEFT_OUT = (*sorted(UNAPPROVED), NodeState.QUARANTINED, NodeState.RETIRED)
 
 
 def begin_hold(tx: Tx, why: str, now: float) -> None:
-    """Hold the site; every node is held with it until its machine has told its story.
+    """Hold the site, and each node until its machine has reported what it holds.
 
-    The generation of a node is that of its state, and a disk is marked with that of its state
-    *prime*, in which none is when its site is held: it was installed in an earlier one at the
-    latest. A node that is held already keeps its story: its generation has grown since, and may
-    have reached that of the installation which the database has forgotten.
+    A story's `known` is the generation that the node's disk can have at most. A disk is marked with
+    the generation of the state *prime* that wrote it. No node is in *prime* when its site is held,
+    so its disk was written in an earlier state. A node that is held already keeps its story: its
+    generation has grown since, and may have reached that of an installation which the database has
+    forgotten.
 
-    Nodes that are out of service stay so until an administrator's word: they may have returned to
-    service since, which the database has forgotten.
+    Nodes that are out of service stay so until an administrator acts: they may have returned to
+    service since the backup, which the database has forgotten.
     """
     tx.execute(insert(t.marks).values(name=watermarks.HOLD, at=now, about=why))
     forget_agreed(tx)
@@ -62,7 +63,7 @@ def holds(tx: Tx, node_id: int) -> bool:
 
 
 def is_asked(tx: Tx, node_id: int) -> bool:
-    """Return whether the node's agent is to tell what its disks hold."""
+    """Return whether the node's agent has still to report what its disks hold."""
     story = ROWS.get(tx, node_id)
     return story is not None and story.source != "agent"
 
@@ -74,7 +75,7 @@ def every(tx: Tx) -> list[tuple[Node, NodeStory]]:
 
 
 def counts(tx: Tx) -> dict[str, int]:
-    """Return how many nodes there are of each verdict."""
+    """Return the number of nodes by verdict."""
     rows = tx.execute(select(_s.verdict, func.count()).group_by(_s.verdict))
     return {row[0]: row[1] for row in rows}
 

@@ -1,9 +1,8 @@
-"""Virtual cluster managers, and the outbox of what COD owes them.
+"""Virtual cluster managers, and the outbox of messages that COD owes them.
 
-Sequence numbers are given out under the lock of the VCM's row, so they are committed in their
-order: a VCM that acknowledges 6 has been sent 5. Where a VCM is away for so long that more is owed
-than anybody would want to hear, all of it is forgotten, and it learns from `welcome` that it has to
-ask how things are.
+Sequence numbers are given out under the lock of the VCM's row, so messages are committed in the
+order of their numbers: a VCM that acknowledges 6 has been sent 5. When too many messages wait for a
+VCM that is away, all are deleted. `welcome` then tells the VCM that it has to query the state.
 """
 
 from __future__ import annotations
@@ -88,12 +87,13 @@ def gone(tx: Tx, vcluster_id: int, server: str, epoch: int, now: float) -> None:
 
 
 def take_renewed(tx: Tx, vcm: Vcm) -> Vcm:
-    """Record that a VCM has shown its renewed certificate: the former one is worth nothing now."""
+    """Record that a VCM has shown its renewed certificate: the former one is no longer valid."""
     return change(tx, vcm, **_shows(vcm.next_serial or "", vcm.next_ends_at))
 
 
 def _shows(serial: str, ends_at: float | None) -> dict[str, Any]:
-    """Return what is so where that is the certificate which it is to show."""
+    """Return the values of the columns when the VCM's certificate becomes the one with that serial
+    and expiry: no renewed certificate is awaited, and no warning about its end has been sent."""
     return {
         "serial": serial,
         "ends_at": ends_at,
@@ -104,8 +104,8 @@ def _shows(serial: str, ends_at: float | None) -> dict[str, Any]:
 
 
 def ending(tx: Tx, now: float, near: float, limit: int) -> list[int]:
-    """Return vclusters whose VCMs' certificates end within `near` seconds, or have ended, and that
-    were not told so, the first to end first."""
+    """Return the vclusters whose VCMs' certificates end within `near` seconds, or have ended, and
+    that have not been warned of it yet, the first to end first."""
     has_ended_since = and_(_v.ends_at <= now, _v.warned_at < _v.ends_at)
     query = select(_v.vcluster_id).where(
         _v.ends_at <= now + near, or_(_v.warned_at.is_(None), has_ended_since)
@@ -117,8 +117,8 @@ def ending(tx: Tx, now: float, near: float, limit: int) -> list[int]:
 
 
 def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) -> None:
-    """Accept the invitation of that digest from now on, and no other, nor the certificate that was
-    given for one. One that is there already stays as it is."""
+    """Accept from now on only the invitation with that digest: earlier invitations, and the VCM's
+    present certificate, are no longer valid. Do nothing if this invitation is accepted already."""
     known = invitation(tx, vcm.vcluster_id)
     if known is not None and known.digest == digest:
         return
@@ -132,7 +132,7 @@ def invite(tx: Tx, vcm: Vcm, *, node_id: int, digest: str, expires_at: float) ->
 
 
 def admit(tx: Tx, vcm: Vcm, *, serial: str, ends_at: float | None, key: str, now: float) -> None:
-    """Trade a VCM's invitation for that certificate, whose public key has the digest `key`."""
+    """Exchange a VCM's invitation for that certificate, whose public key has the digest `key`."""
     _INVITATIONS.set(tx, vcm.vcluster_id, taken_by=key)
     change(tx, vcm, **_shows(serial, ends_at), epoch=vcm.epoch + 1, server=None, connected_at=now)
 
@@ -207,7 +207,7 @@ def progress(tx: Tx, server: str) -> list[tuple[int, str, str, int, int]]:
 
 
 def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
-    """Forget what was owed up to `sequence`: it is dealt with."""
+    """Delete the messages up to `sequence`, which the VCM has acknowledged."""
     tx.execute(
         update(t.vcms)
         .where(_v.vcluster_id == vcluster_id, _v.acked < sequence, _v.sequence >= sequence)
@@ -220,8 +220,8 @@ def acknowledge(tx: Tx, vcluster_id: int, sequence: int) -> None:
 
 
 def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> list[dict[str, Any]]:
-    """Return nodes as their VCM sees them, by hostname; the first of each type with the type's
-    `attributes`, if those are wanted: a grant of thousands has to fit into a message."""
+    """Return nodes as their VCM sees them, by hostname. With `attributes`, the first node of each
+    type has the type's attributes; the others do not, so that thousands of nodes fit a message."""
     n, c, y = t.nodes.c, t.config_templates.c, t.node_types.c
     found: list[dict[str, Any]] = []
     for part in slices(node_ids):
@@ -256,8 +256,7 @@ def members(tx: Tx, node_ids: Sequence[int], *, attributes: bool = False) -> lis
 
 
 def addresses(tx: Tx, node_ids: Sequence[int]) -> Mapping[int, str]:
-    """Return where the systems of those nodes are, by node: their own addresses in their
-    vclusters."""
+    """Return the addresses that those nodes have in their vclusters, by node."""
     b = t.bindings.c
     query = select(b.node_id, b.address).where(
         b.node_id.in_(node_ids), b.kind == "vcluster", b.state != "left"

@@ -1,5 +1,4 @@
-"""Rows joined with the names of what they refer to, for the API; and the counts behind the
-metrics."""
+"""Rows joined with the names of what they refer to, for the API."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ def nodes(
     limit: int = 1000,
     groups: frozenset[int] | None = None,
 ) -> list[NodeView]:
-    """Return nodes for people, by name; filtered by what is not None.
+    """Return nodes for people, by name; each argument that is not None is a filter.
 
     groups  only nodes that vclusters of these groups hold
     """
@@ -79,8 +78,8 @@ def members(tx: Tx, vcluster: str) -> list[NodeView]:
 
 
 def node_query(groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]) -> Select[Any]:
-    """Return the rows that `node_views` takes, without an order; filtered by what in `wanted` is
-    not None."""
+    """Return the query whose rows `node_views` takes, without an order. `wanted` has columns and
+    the values that they must have; None means any value."""
     query = (
         select(
             *_NODE.columns,
@@ -152,7 +151,7 @@ def holders(tx: Tx, names: Collection[str]) -> list[str]:
 
 
 def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
-    """Return conditions for what is not None."""
+    """Return conditions that columns have the wanted values; a value of None is no condition."""
     return [column == value for column, value in wanted.items() if value is not None]
 
 
@@ -186,7 +185,8 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
 
 
 def _by_node(tx: Tx, query: Select[Any], column: Column[Any], found: list[Node]) -> Iterator[Any]:
-    """Return rows of the query that are of `found`; a long list is cheaper unfiltered."""
+    """Yield those rows of the query that belong to the nodes `found`; for many nodes, all rows of
+    the query, which is cheaper."""
     if len(found) > _MANY:
         return iter(tx.execute(query))
     return rows_among(tx, query, column, [node.id for node in found])
@@ -208,8 +208,8 @@ def vclusters(tx: Tx, *, name: str | None = None, ended: bool = False) -> list[V
 
 
 def vcluster(tx: Tx, name: str) -> VclusterView:
-    """Return the vcluster that has that name now, or else the last one that had it; 'name@id' names
-    an older one. Raises `Refused`."""
+    """Return the vcluster that has this name now, or else the last one that had it. 'name@id' is
+    one of those that have or had the name. Raises `Refused` if there is none."""
     found = vclusters(tx, name=name, ended=True)
     if not found:
         raise Refused("not_found", f"there is no vcluster {name!r}", "name")
@@ -232,7 +232,7 @@ def called(key: str | None) -> list[ColumnElement[bool]]:
 def vcluster_query(
     groups: frozenset[int] | None, ended: bool, wanted: Mapping[Column[Any], object]
 ) -> Select[Any]:
-    """Return the rows that `vcluster_views` takes, without an order."""
+    """Return the query whose rows `vcluster_views` takes, without an order."""
     query = (
         select(*_VCLUSTER.columns, t.groups.c.name, *_REVISION)
         .join_from(t.vclusters, t.groups, t.vclusters.c.group_id == t.groups.c.id)
@@ -267,7 +267,7 @@ def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
 def _of_nodes(
     tx: Tx, vcluster_ids: Sequence[int]
 ) -> tuple[dict[int, Counter[str]], dict[int, list[str]]]:
-    """Return how many nodes are in each state, and sentences for what is waited for, by
+    """Return the number of nodes in each state, and sentences about what nodes wait for, both by
     vcluster."""
     n = t.nodes.c
     by = (n.vcluster_id, n.waits_for, n.state)
@@ -291,8 +291,8 @@ def _of_nodes(
 
 
 def request(tx: Tx, request_id: int, groups: frozenset[int] | None = None) -> RequestView:
-    """Return the node request with that id, as these groups (None: all) see it. Raises
-    `Refused`."""
+    """Return the node request with that id. The vcluster that a move takes nodes from is shown only
+    if it belongs to these groups (None: always). Raises `Refused` if there is no such request."""
     rows = tx.execute(request_query(None, {t.node_requests.c.id: request_id})).all()
     if not rows:
         raise Refused("not_found", f"there is no request {request_id}", "id")
@@ -305,7 +305,7 @@ _source = t.vclusters.alias()
 def request_query(
     groups: frozenset[int] | None, wanted: Mapping[Column[Any], object]
 ) -> Select[Any]:
-    """Return the rows that `request_views` takes, without an order."""
+    """Return the query whose rows `request_views` takes, without an order."""
     query = (
         select(*_REQUEST.columns, t.vclusters.c.name, _source.c.name, _source.c.group_id)
         .join_from(t.node_requests, t.vclusters, t.node_requests.c.vcluster_id == t.vclusters.c.id)
@@ -315,8 +315,8 @@ def request_query(
 
 
 def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[RequestView]:
-    """Return requests for people from rows of `request_query`; where a move's nodes come from is
-    told to these groups (None: all)."""
+    """Return requests for people from rows of `request_query`. The vcluster that a move takes nodes
+    from is shown only if it belongs to these groups (None: always)."""
     tuples = _tuples(tx, [row[0] for row in rows])
     leaving = _leaving(tx, [row[0] for row in rows if row[-2] is not None])
     found = [_REQUEST.read(row) for row in rows]
@@ -347,7 +347,7 @@ def _starts(tx: Tx, ids: list[int]) -> dict[int, ExpectedStart]:
 
 
 def _leaving(tx: Tx, ids: list[int]) -> dict[int, int]:
-    """Return nodes that are still to be given back for requests, by request."""
+    """Return the number of nodes that reclaims have still to give back, by request."""
     c = t.reclaims.c
     query = select(c.request_id, func.sum(c["count"] - c.given)).where(c.state == ReclaimState.OPEN)
     query = query.group_by(c.request_id)
@@ -372,7 +372,8 @@ _holder, _taker = t.vclusters.alias(), t.vclusters.alias()
 
 
 def reclaim(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> ReclaimView:
-    """Return the reclaim with that id, as these groups (None: all) see it. Raises `Refused`."""
+    """Return the reclaim with that id. The vcluster that gets the nodes is shown only if it belongs
+    to these groups (None: always). Raises `Refused` if there is no such reclaim."""
     rows = tx.execute(reclaim_query(None, {t.reclaims.c.id: reclaim_id})).all()
     if not rows:
         raise Refused("not_found", f"there is no reclaim {reclaim_id}", "id")
@@ -382,8 +383,8 @@ def reclaim(tx: Tx, reclaim_id: int, groups: frozenset[int] | None = None) -> Re
 def reclaim_query(
     groups: frozenset[int] | None, wanted: Mapping[Column[Any], object], vcluster: str | None = None
 ) -> Select[Any]:
-    """Return the rows that `reclaim_views` takes, without an order: reclaims from vclusters of
-    these groups (None: all), and from that one."""
+    """Return the query whose rows `reclaim_views` takes, without an order: reclaims from vclusters
+    of these groups (None: all groups), or from the vcluster of that name alone."""
     r, k, b, q = t.reclaims.c, t.node_types.c, t.node_blocks.c, t.node_requests.c
     query = (
         select(
@@ -407,8 +408,8 @@ def reclaim_query(
 
 
 def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[ReclaimView]:
-    """Return reclaims for people from rows of `reclaim_query`; who gets the nodes is told to these
-    groups (None: all)."""
+    """Return reclaims for people from rows of `reclaim_query`. The vcluster that gets the nodes is
+    shown only if it belongs to these groups (None: always)."""
     chosen = _chosen(tx, [row[0] for row in rows])
     return [
         ReclaimView(
@@ -426,8 +427,8 @@ def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
 
 
 def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
-    """Return names of the nodes that were chosen for reclaims and are still held by whom they are
-    taken from, by reclaim; and by when each is promised."""
+    """Return, by reclaim, the nodes that were chosen for it and that the reclaim's vcluster still
+    holds: each node's name, and the time by which the node is promised."""
     n, s, r = t.nodes.c, t.reservations.c, t.reclaims.c
     query = (
         select(s.reclaim_id, n.name, s.promised_at)
@@ -442,8 +443,8 @@ def _chosen(tx: Tx, ids: list[int]) -> dict[int, dict[str, float | None]]:
 def vcms(
     tx: Tx, groups: frozenset[int] | None = None, vcluster: str | None = None
 ) -> list[VcmView]:
-    """Return VCMs with their vclusters' names, by those, of these groups (None: all), or the one of
-    that vcluster alone."""
+    """Return the VCMs of these groups (None: all groups), or of the named vcluster alone, with
+    their vclusters' names and in the order of these."""
     pending = (
         select(func.count()).where(t.outbox.c.vcluster_id == t.vcms.c.vcluster_id).scalar_subquery()
     )

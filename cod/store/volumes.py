@@ -1,8 +1,7 @@
 """Volumes, the vclusters that mount them, and their snapshots.
 
-A claim of a change is the triple (`claimed_by`, `attempts`, `sequence`): a server that comes back
-after its claim was taken over, or after the volume was changed again, cannot write over what was
-done since.
+A claim of a change is the triple (`claimed_by`, `attempts`, `sequence`). A server whose claim was
+taken over, or whose volume was changed again meanwhile, therefore cannot overwrite newer results.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ LAST_EXPORT = 65_000  # NFS-Ganesha has 16 bits for them
 
 
 def is_there(tx: Tx, name: str) -> bool:
-    """Return whether a volume has that full name, deleted or not."""
+    """Return whether a volume has that full name, also a deleted one whose row remains."""
     return ROWS.exists(tx, _v.name == name)
 
 
@@ -74,8 +73,8 @@ def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]
 
 
 def free_export(tx: Tx, fileserver: str) -> int:
-    """Return a number for a new export of the file server: the one after the highest, as long as
-    there is one. Raises `Refused`."""
+    """Return a free export number of the file server: the number after the highest, or the lowest
+    unused one when the highest is taken. Raises `Refused` if all are used."""
     used = set(tx.scalars(select(_v.export_id).where(_v.fileserver == fileserver)))
     after = max(used, default=FIRST_EXPORT - 1) + 1
     if after <= LAST_EXPORT:
@@ -99,20 +98,20 @@ def remove(tx: Tx, volume_id: int) -> None:
 
 
 def attachments(tx: Tx, volumes: Collection[int]) -> list[Attachment]:
-    """Return the attachments of those volumes, by id, those that are leaving among them."""
+    """Return the attachments of those volumes, by id, including those that are being removed."""
     return _ATTACHED.every(tx, _a.volume_id.in_(volumes), order=_a.id)
 
 
 def attached_to(tx: Tx, vcluster_id: int) -> list[Attachment]:
-    """Return what the vcluster mounts, or mounted and is still exported to it, by id."""
+    """Return the vcluster's attachments, by id, including those that are being removed."""
     return _ATTACHED.every(tx, _a.vcluster_id == vcluster_id, order=_a.id)
 
 
 def mounted(
     tx: Tx, vcluster_id: int, *conditions: ColumnElement[bool]
 ) -> list[tuple[Volume, Attachment]]:
-    """Return the volumes that the vcluster mounts, or mounted and are still exported to it, by
-    mount point."""
+    """Return the vcluster's volumes with their attachments, including those that are being removed,
+    by mount point."""
     query = (
         select(*ROWS.columns, *_ATTACHED.columns)
         .join_from(t.volume_attachments, t.volumes, _v.id == _a.volume_id)
@@ -124,8 +123,8 @@ def mounted(
 
 
 def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
-    """Return what the vcluster's nodes can mount now, by mount point: their file servers have
-    carried it out."""
+    """Return the volumes that the vcluster's nodes can mount now, with their attachments, by mount
+    point: their file servers have exported them."""
     carried_out = _v.applied >= _a.sequence, _v.made_at.is_not(None)
     return mounted(tx, vcluster_id, _a.leaving.is_(False), *carried_out)
 
@@ -133,8 +132,9 @@ def exported(tx: Tx, vcluster_id: int) -> list[tuple[Volume, Attachment]]:
 def awaited_mounts(
     tx: Tx, vcluster_ids: Collection[int], *, failing: bool = False
 ) -> dict[int, list[tuple[str, str]]]:
-    """Return, by vcluster, what its nodes are to mount and cannot yet: (mount point, file server),
-    by mount point. `failing`: only what the file server has been asked for, and has not done."""
+    """Return, by vcluster, the mounts that its nodes cannot have yet: (mount point, file server),
+    by mount point. `failing`: only those that the file server was asked for and has not carried
+    out."""
     query = (
         select(_a.vcluster_id, _a.mount, _v.fileserver)
         .join_from(t.volume_attachments, t.volumes, _v.id == _a.volume_id)
@@ -150,8 +150,8 @@ def awaited_mounts(
 
 
 def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
-    """Return the blocks of addresses that a volume is to be exported to, in order, and whether for
-    reading only."""
+    """Return the address blocks to which a volume is exported, in order, and whether each may only
+    read."""
     b = t.vcluster_blocks.c
     query = (
         select(*address_blocks.ROWS.columns, _a.read_only)
@@ -163,8 +163,7 @@ def clients(tx: Tx, volume_id: int) -> list[tuple[AddressBlock, bool]]:
 
 
 def forget_left(tx: Tx, volume_id: int, sequence: int) -> int:
-    """Delete attachments whose export has been withdrawn by the change `sequence`; return how
-    many."""
+    """Delete the attachments whose exports the change `sequence` has withdrawn; return how many."""
     left = (_a.volume_id == volume_id, _a.leaving.is_(True), _a.sequence <= sequence)
     return tx.execute(delete(t.volume_attachments).where(*left)).rowcount
 
@@ -183,7 +182,7 @@ def drop_snapshot(tx: Tx, snapshot_id: int, sequence: int) -> None:
 
 
 def settle_snapshots(tx: Tx, volume_id: int, sequence: int, now: float) -> None:
-    """Record that the change `sequence` has made and deleted snapshots."""
+    """Record that the change `sequence` has made the new snapshots and deleted the leaving ones."""
     done = (_s.volume_id == volume_id, _s.sequence <= sequence)
     tx.execute(delete(t.volume_snapshots).where(*done, _s.leaving.is_(True)))
     _SNAPSHOTS.set_where(tx, *done, _s.made_at.is_(None), made_at=now)
@@ -198,25 +197,25 @@ def waits_for(tx: Tx, source: str) -> str | None:
 
 
 def due(tx: Tx, now: float, limit: int, fileservers: Collection[str]) -> list[Volume]:
-    """Return volumes of those file servers that may be carried out now, the longest due first."""
+    """Return volumes of those file servers whose changes are due, the longest due first."""
     return ROWS.all(tx, _DUE, {"now": now, "limit": limit, "own": list(fileservers)})
 
 
 def orphaned(tx: Tx, fileservers: Collection[str]) -> list[Volume]:
-    """Return volumes with an open change whose file server is none of those, and of which that is
-    not said yet."""
+    """Return volumes with an open change whose file server is not one of `fileservers`, unless
+    their rows say so already."""
     return ROWS.all(tx, _ORPHANED, {"own": list(fileservers)})
 
 
 def claim(tx: Tx, volume: Volume, server: str, now: float, until: float) -> Volume | None:
-    """Take the volume's newest change, and one attempt of it, until `until`; None: somebody else
-    was quicker."""
+    """Claim one attempt at the volume's newest change until `until`; None if another server has
+    claimed it first."""
     return ROWS.claim(tx, volume.id, server, now, until, _v.attempts == volume.attempts)
 
 
 def holds(tx: Tx, task: VolumeTask) -> Volume | None:
     """Return the task's volume, locked, if the claim is still valid: no other attempt has begun,
-    and nothing else is wanted by now."""
+    and the volume was not changed again."""
     volume = get(tx, task.volume_id, lock=True)
     if volume is None:
         return None
@@ -230,5 +229,6 @@ def of_server(tx: Tx, fileserver: str) -> Mapping[int, Volume]:
 
 
 def repeat(tx: Tx, volume_ids: Sequence[int], now: float) -> None:
-    """Have what those volumes are to be carried out once more: their file server has lost it."""
+    """Have the present state of those volumes carried out again, because their file server lost
+    it."""
     ROWS.set_where(tx, _v.id.in_(volume_ids), applied=0, next_at=now)

@@ -1,4 +1,4 @@
-"""Progress of work that goes on in time: a mark each, which one server moves at a time.
+"""Named marks of the progress of periodic work, each moved by one server at a time.
 
 A mark is a time, the id of a history's row (see `store.notices.webhook_feed`), or a number of
 changes.
@@ -36,8 +36,8 @@ def about(tx: Tx, name: str) -> str:
 
 
 def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
-    """Move the mark to `to`; return False when it was not at `before` (any more). Until the commit
-    nobody else can move it.
+    """Move the mark from `before` to `to`; return False if it is not at `before`. Until the commit
+    no other transaction can move it.
 
     IntegrityError when another server sets it for the first time at the same moment.
     """
@@ -53,7 +53,7 @@ def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
 
 
 def forget(tx: Tx, name: str) -> bool:
-    """Forget the mark; return whether it was there. Of two at once, one has forgotten it."""
+    """Delete the mark; return whether it existed. Of two concurrent callers only one gets True."""
     return tx.execute(delete(t.marks).where(_m.name == name)).rowcount == 1
 
 

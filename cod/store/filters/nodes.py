@@ -1,4 +1,5 @@
-"""Filters of nodes as conditions on `views.node_query`, and nodes by what identifies them.
+"""Filters of nodes as conditions on `views.node_query`, and lookups of nodes by names, MACs and
+other identities.
 
 Texts that people search by words are read from narrow indexes of their own, not from the rows of
 nodes, which hold whole hardware reports.
@@ -42,8 +43,8 @@ FEW = 500  # nodes that are named to the database one by one
 
 
 def condition(tx: Tx, tree: Filter) -> ColumnElement[bool]:
-    """Return the condition for rows of `views.node_query`. It is never null, so that `Not` means
-    all others. Words are looked up here if they find few nodes."""
+    """Return the filter as a condition for rows of `views.node_query`. The condition is never null,
+    so that `Not` matches all other nodes. Searches of words that match few nodes are run here."""
     match tree:
         case AllOf():
             return and_(*(condition(tx, part) for part in tree.parts))
@@ -99,7 +100,7 @@ def _absent(tx: Tx, field: str) -> ColumnElement[bool]:
 
 
 def _among(tx: Tx, queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
-    """Return the condition that one of the queries has the node."""
+    """Return the condition that one of the queries returns the node."""
     every = union_all(*(query for query in queries if query is not None))
     few = set(tx.scalars(every.limit(FEW + 1)))
     if len(few) <= FEW:  # their rows are read by key, not all rows of the site
@@ -115,7 +116,8 @@ def _among(tx: Tx, queries: Iterable[_NodeIds | None]) -> ColumnElement[bool]:
 
 
 def _own(name: str) -> Callable[[str], _NodeIds]:
-    """Return what finds nodes by a part of a text of their own, in the index of that column."""
+    """Return a function from a text to the query for nodes whose column `name` contains the text.
+    The column has an index of its own."""
     column = _labelled.c[name]
     return lambda text: select(_labelled.c.id).where(contains(column, text))
 
@@ -123,8 +125,9 @@ def _own(name: str) -> Callable[[str], _NodeIds]:
 def _holding(
     column: Column[Any], label: Column[Any], holds: Select[Any]
 ) -> Callable[[str], _NodeIds]:
-    """Return what finds nodes by a part of the name of something that they belong to: `column` is
-    among what `holds` selects of what has such a `label`."""
+    """Return a function from a text to the query for nodes that belong to something, such as a
+    vcluster, whose name contains the text. `holds` selects the ids of things with a `label`, and
+    the node's `column` is one of these ids."""
     return lambda text: select(_labelled.c.id).where(column.in_(holds.where(contains(label, text))))
 
 
@@ -153,19 +156,19 @@ def _address_part(text: str) -> _NodeIds | None:
 
 
 def _tagged(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
-    """Return the condition for nodes with tags. Each stored tag stands between spaces."""
+    """Return the query for nodes with tags. A stored tag has a space on each side."""
     wanted = [f" {str(value).lower()} " if comparison == "=" else str(value) for value in values]
     column = _labelled.c.tags
     return select(_labelled.c.id).where(or_(*(contains(column, each) for each in wanted)))
 
 
 def _in_report(kind: str, comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
-    """Return what finds nodes by labels of that kind that their last reports name."""
+    """Return the query for nodes whose last report has such a label of that kind."""
     return _HOLDERS[kind].where(_compared(t.node_labels.c.label, comparison, values))
 
 
 def _made_by(comparison: Comparison, values: Sequence[Value]) -> _NodeIds:
-    """Return what finds nodes by the names of those who created the vclusters that hold them."""
+    """Return the query for nodes whose vcluster was created by a user of such a name."""
     made = select(_v.id).join(t.users, _v.user_id == t.users.c.id)
     return select(_labelled.c.id).where(
         _labelled.c.vcluster_id.in_(made.where(_compared(t.users.c.name, comparison, values)))
@@ -244,9 +247,9 @@ Known = tuple[int, str]
 def by_labels(
     tx: Tx, labels: Sequence[str], groups: frozenset[int] | None
 ) -> dict[str, list[Known]]:
-    """Return the nodes that each label identifies, of these groups (None: all). A label is a name,
-    a MAC in any spelling, a UUID, a serial number or a host name: the first of these that is known.
-    Labels that identify no node are left out."""
+    """Return the nodes of these groups (None: of all groups) that each label identifies. A label is
+    compared with names, MACs in any spelling, UUIDs, serial numbers and host names, in this order,
+    until one matches. Labels that identify no node are left out."""
     found: dict[str, list[Known]] = {}
     for column, spelled in _IDENTITIES:
         keys = {key: label for label in labels if label not in found for key in spelled(label)}
@@ -263,8 +266,8 @@ def by_labels(
 def in_blocks(
     tx: Tx, names: Sequence[str], groups: frozenset[int] | None
 ) -> dict[str, list[Known]]:
-    """Return the nodes that are in each of these blocks, of these groups (None: all), by name;
-    blocks that do not exist are left out."""
+    """Return the nodes of these groups (None: all nodes) that are in each of these blocks, by the
+    block's name. Blocks that do not exist are left out."""
     b = t.node_blocks.c
     found: dict[str, list[Known]] = {
         row[0]: [] for row in rows_among(tx, select(b.name), b.name, names)
@@ -277,7 +280,8 @@ def in_blocks(
 def _seen(
     tx: Tx, column: Column[Any], values: Sequence[str], groups: frozenset[int] | None
 ) -> Iterator[tuple[str, int, str]]:
-    """Return (value, id, name) of the nodes that have one of the values in that column."""
+    """Yield (value, id, name) of the nodes of these groups that have one of the values in the
+    column."""
     query = select(column, _n.id, _n.name).select_from(t.nodes)
     query = query.outerjoin(t.vclusters, _n.vcluster_id == t.vclusters.c.id)
     if column.table is t.nics:

@@ -22,25 +22,26 @@ get, add, change, remove = ROWS.get, ROWS.add, ROWS.set, ROWS.remove
 
 
 def named(tx: Tx, names: Collection[str], *, lock: bool = False) -> dict[str, Image]:
-    """Return the images that have one of these full names, by name. `lock`: they stay as they are
+    """Return the images that have one of these full names, by name. `lock`: their rows are locked
     until the commit."""
     query = _NAMED.with_for_update() if lock else _NAMED
     return {image.name: image for image in ROWS.all(tx, query, {"names": list(names)})}
 
 
 def resolve(tx: Tx, names: Collection[str], group: str, *, lock: bool = False) -> dict[str, Image]:
-    """Return the images that `names` stand for in what belongs to `group` ('': the site), by the
-    names as given."""
+    """Return the images that `names` mean in templates of `group` ('': of the site), by the names
+    as given."""
     return meant_by(tx, {group: names}, lock=lock)[group]
 
 
 def meant_by(
     tx: Tx, names: Mapping[str, Collection[str]], *, lock: bool = False
 ) -> dict[str, dict[str, Image]]:
-    """Return the results of `meant` for several groups, by group.
+    """Return the images that names mean in templates of several groups, by group and name as given.
 
-    If a group and the site have an image of the same bare name, a ready one comes first: while the
-    group's own image is being taken in, or has failed, templates go on with the site's."""
+    If a group and the site have an image of the same bare name, a ready image has precedence: while
+    the group's own image is being ingested, or has failed, templates go on with the site's.
+    """
     found_by_name = named(
         tx,
         {
@@ -65,18 +66,18 @@ def meant_by(
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Image]:
-    """Return images by name, of these groups and the site's (None: all)."""
+    """Return the images of these groups and of the site, by name (None: all images)."""
     return ROWS.every(tx, *theirs_or_shared(_c.group_id, groups), order=_c.name)
 
 
 def waiting(tx: Tx) -> list[Image]:
-    """Return the images that are yet to be taken in, the oldest first."""
+    """Return the images that are still to be ingested, the oldest first."""
     return ROWS.every(tx, _c.state == "ingesting", order=(_c.created_at, _c.id))
 
 
 def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
-    """Raise `Refused` unless the owner may have an image of that name made; returns a failed one
-    that it replaces."""
+    """Raise `Refused` unless the owner may create an image of that name. Return the failed image
+    that the new one replaces, if there is one."""
     before = named(tx, [name], lock=True).get(name)
     if before and (before.state != "failed" or before.group_id != owner):
         raise Refused("conflict", f"there is an image {name!r} already", "name")
@@ -102,13 +103,13 @@ def make_room(tx: Tx, name: str, owner: int | None) -> None:
 
 
 def sources(tx: Tx) -> set[str]:
-    """Return the files that are yet to be taken in."""
+    """Return the files that are still to be ingested."""
     return set(tx.scalars(select(_c.source).where(_c.source != "")))
 
 
 def digests(tx: Tx) -> set[str]:
-    """Return the folders that are needed: the digests of all images that are ready, and of captures
-    that are about to be."""
+    """Return the digests whose folders are needed: those of ready images, and of captures that are
+    about to become images."""
     coming = select(t.captures.c.digest).where(
         t.captures.c.digest != "", t.captures.c.state.in_(_UNDER_WAY)
     )

@@ -1,4 +1,4 @@
-"""Configuration templates: rows that never change; a change is a new revision."""
+"""Configuration templates. Their rows never change; a change is a new revision."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ get, known, add = ROWS.get, ROWS.known, ROWS.add
 
 
 def find(tx: Tx, name: str) -> Template | None:
-    """Return the template that a full name (its newest revision that is not retired) or
-    'name@revision' names."""
+    """Return the template with that full name, in its newest revision that is not retired, or the
+    revision that 'name@revision' names; None if there is none."""
     own, at, revision = name.partition("@")
     if at:
         plain = revision.isdecimal() and len(revision) < 10
@@ -33,7 +33,7 @@ def find(tx: Tx, name: str) -> Template | None:
 
 
 def named(tx: Tx, name: str) -> Template:
-    """Return the template that `find` finds. Raises `Refused` where there is none."""
+    """Return the template that `find` finds. Raises `Refused` if there is none."""
     found = find(tx, name)
     if found is None:
         raise Refused("not_found", f"there is no template {name!r}", "template")
@@ -41,12 +41,12 @@ def named(tx: Tx, name: str) -> Template:
 
 
 def usable(tx: Tx, name: str, group_id: int, field: str = "template") -> Template:
-    """Return the template that `name` stands for on nodes of the group: its own, or the site's.
-    Raises `Refused`.
+    """Return the template that `name` means on nodes of the group: the group's own, or the site's.
+    Raises `Refused`, with the same words for another group's template as for an unknown one.
 
-    A person who sees things of two groups cannot bring one group's images onto nodes where the
-    other group's people are root. The refusal of another group's template is the same as for an
-    unknown one, so that it tells nothing."""
+    A person who may see two groups therefore cannot bring one group's images onto nodes where the
+    other group's people are root.
+    """
     group = groups.get(tx, group_id).name
     own, at, revision = name.partition("@")
     live = next((row for full in possible_names(own, group) if (row := find(tx, full))), None)
@@ -70,8 +70,8 @@ def documents(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
 
 
 def of_vclusters(tx: Tx, vcluster_ids: Collection[int]) -> list[tuple[str, str]]:
-    """Return the names and documents of the revisions that nodes of those vclusters run, and new
-    ones of theirs would run."""
+    """Return (name, document) of the revisions that nodes of those vclusters run now, and of those
+    that new nodes would run."""
     n, v = t.nodes.c, t.vclusters.c
     run = select(n.template_id).where(n.vcluster_id.in_(list(vcluster_ids)))
     new = select(v.template_id).where(v.id.in_(list(vcluster_ids)))
@@ -80,15 +80,15 @@ def of_vclusters(tx: Tx, vcluster_ids: Collection[int]) -> list[tuple[str, str]]
 
 
 def for_matching(tx: Tx, template_ids: Iterable[int]) -> dict[int, str]:
-    """Return documents by id, with the known facts of their added images in <known>: see
-    `nodes.template`."""
+    """Return the documents of these templates by id, with the recorded facts about their images
+    added in <known> elements: see `nodes.template`."""
     rows = tx.execute(select(_c.id, _c.name, _c.document).where(_c.id.in_(list(template_ids))))
     return with_known(tx, {row.id: (row.name, row.document) for row in rows})
 
 
 def with_known(tx: Tx, wanted: Mapping[int, tuple[str, str]]) -> dict[int, str]:
-    """Return documents with the known facts of their images. `wanted`: full names of templates, and
-    documents."""
+    """Return documents with the recorded facts about their images added in <known> elements. Each
+    value of `wanted` is the template's full name and its document."""
     by_id = _images(tx, wanted.values())
     known = {
         group: {
@@ -127,7 +127,7 @@ def _images(tx: Tx, wanted: Iterable[tuple[str, str]]) -> dict[str, dict[str, Im
 
 def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
     """Return the full names of the images that templates name, by the template's id and the name as
-    given; names that stand for nothing are left out."""
+    given. Names without an image are left out."""
     named = _images(tx, ((row.name, row.document) for row in rows))
     return {
         row.id: {
@@ -140,15 +140,15 @@ def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
 
 
 def newest(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
-    """Return the newest revision that is not retired of every template of these groups and of the
-    site (None: of all), by name."""
+    """Return each template of these groups and of the site (None: of all groups) in its newest
+    revision that is not retired, by name."""
     found = {row.name: row for row in live(tx, only)}
     return [found[name] for name in sorted(found)]
 
 
 def live(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
-    """Return every revision that is not retired, by name, then revision; of whom, as in
-    `newest`."""
+    """Return every revision that is not retired of the templates of these groups and of the site
+    (None: of all groups), by name, then revision."""
     seen = theirs_or_shared(_c.group_id, only)
     return ROWS.every(tx, _c.retired_at.is_(None), *seen, order=(_c.name, _c.revision))
 
@@ -159,8 +159,8 @@ def revisions(tx: Tx, name: str, *, lock: bool = False) -> list[Template]:
 
 
 def append(tx: Tx, name: str, document: str, group_id: int | None, now: float) -> Template:
-    """Add a checked document as the next revision of the template with that full name, which is its
-    owner's. The newest one repeated changes nothing."""
+    """Add a checked document as the next revision of the template with that full name, and return
+    it. A document equal to that of the newest revision adds none."""
     digest = blake2b(document.encode(), digest_size=32).hexdigest()
     before = revisions(tx, name, lock=True)
     if before and before[-1].digest == digest and before[-1].retired_at is None:
@@ -182,8 +182,7 @@ def retire(tx: Tx, template_id: int, now: float) -> None:
 
 
 def in_use(tx: Tx) -> set[int]:
-    """Return the ids of the revisions in use: by vclusters that have not ended, by nodes, and by
-    requests that wait."""
+    """Return the ids of the revisions that live vclusters, nodes or undecided requests use."""
     v, q = t.vclusters.c, t.request_tuples.c
     queries = (
         select(v.template_id).where(v.state != VclusterState.ENDED),

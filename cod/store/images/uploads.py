@@ -1,4 +1,4 @@
-"""Files on their way in."""
+"""Uploads: files that clients are still sending."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ get, add, change, remove = ROWS.get, ROWS.add, ROWS.set, ROWS.remove
 
 
 def every(tx: Tx, groups: frozenset[int] | None = None) -> list[Upload]:
-    """Return uploads by name, of these groups (None: all, the site's too)."""
+    """Return the uploads of these groups by name (None: all uploads, also the site's)."""
     return ROWS.every(tx, *theirs(_c.group_id, groups), order=_c.name)
 
 
@@ -31,8 +31,8 @@ def expired(tx: Tx, now: float) -> list[Upload]:
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None]:
-    """Return (bytes of a group's images, in served form or as they came, and of its uploads; the
-    group's own quota, None if it has none).
+    """Return (bytes used by the group, the group's own quota or None). Used bytes are the stored
+    sizes of its images and the full sizes of its uploads.
 
     lock  of two transactions that lock it, the second sees what the first took
     """

@@ -1,5 +1,5 @@
-"""Connections to MariaDB: PyMySQL's, which are encrypted where the host can, notice a host that is
-gone, read results together, and save the messages that would change nothing."""
+"""Connections to MariaDB. They extend PyMySQL's: they are encrypted if the host can, notice a host
+that is gone, read the packets of a result together, and omit a ROLLBACK without a transaction."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def connection(dialect: Any, args: Any, options: dict[str, Any]) -> Any:
 
 @cache
 def _connections(driver: Any) -> Any:
-    """Return the driver's class of connections, extended to notice silence from the host's
-    greeting on, to read results together, and to roll back nothing where there is nothing."""
+    """Return the driver's class of connections, extended to notice silence from the host's greeting
+    on, to read results together, and to omit a ROLLBACK without a transaction."""
     kind = results(driver)
 
     class MariaDBConnection(driver.Connection):  # type: ignore[misc]
@@ -39,8 +39,8 @@ def _connections(driver: Any) -> Any:
         may_be_in_transaction = True
 
         def escape(self, obj: Any, mapping: Any = None) -> str:
-            """Return a value as SQL. The driver takes longer for a number or null: it compares
-            their types with all others first."""
+            """Return a value as SQL. The driver's own method is slower for numbers and null,
+            because it first compares a value's type with all other types."""
             if obj is None:
                 return "NULL"
             return str(obj) if type(obj) is int else super().escape(obj, mapping)
@@ -68,8 +68,8 @@ def _connections(driver: Any) -> Any:
             self.may_be_in_transaction = bool(self.server_status & IN_TRANSACTION)
 
         def rollback(self) -> None:
-            """Roll back, if there is anything. SQLAlchemy does with each connection that it gets
-            back, also after a commit: a message to the host and its answer for nothing."""
+            """Roll back if a transaction may be open. SQLAlchemy rolls back each connection that is
+            returned to it, also after a commit, which would cost a round trip to the host."""
             if self.may_be_in_transaction:
                 super().rollback()
                 self.may_be_in_transaction = bool(self.server_status & IN_TRANSACTION)
@@ -85,9 +85,9 @@ def _tls_without_proof() -> ssl.SSLContext:
 
 
 def _notice_silence(line: socket.socket) -> None:
-    """Have the kernel end a connection whose other end cannot be reached. By itself it would wait
-    for a quarter of an hour where something was sent, and for two hours where an answer was lost:
-    long after the link was mended."""
+    """Have the kernel end a connection whose other end cannot be reached. By default it waits for a
+    quarter of an hour after something was sent, and for two hours when an answer was lost: long
+    after the link was mended."""
     if line.family == socket.AF_UNIX:
         return
     for option, value in (

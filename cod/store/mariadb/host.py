@@ -1,4 +1,5 @@
-"""Settings and cluster of one host of the database, by its own word."""
+"""Settings of one host of the database and the state of its cluster, as the host itself reports
+them."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ class HostState:
 
 
 def state(tx: Tx) -> HostState:
-    """Return how the host of this connection is set up. A Galera node that is not ready answers,
-    too: no table is read."""
+    """Return the settings of the connection's host. No table is read, so that a Galera node that is
+    not ready answers, too."""
     wanted = "'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin'"
     rows = tx.execute(text(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({wanted})"))
     found = {str(name): str(value) for name, value in rows}

@@ -1,10 +1,10 @@
-"""Results of statements, read from what has come of them at once.
+"""Results of statements, read from all received packets at once.
 
-PyMySQL reads a packet for each column and each row of a result, and parses the descriptions of all
-columns anew for each statement: with a wide table most of a statement's cost. Here the packets that
-have come whole are taken from the connection's buffer together, and descriptions that are the same
-bytes as before are parsed once. All others (an error, the end, a packet of which a part is still on
-its way) are left to the driver.
+PyMySQL reads one packet for each column and each row of a result, and parses the descriptions of
+all columns anew for each statement: with a wide table, this is most of a statement's cost. Here the
+packets that have arrived completely are taken from the connection's buffer together, and
+descriptions with the same bytes as before are parsed once. All other packets (an error, the end, a
+packet that has arrived in part) are left to the driver.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ Converters = list[tuple[str | None, Any]]  # a column's encoding (None: bytes), 
 
 
 def results(driver: Any) -> type[Any]:
-    """Return the driver's class of results, extended to read them together. It is for connections
-    of one encoding."""
+    """Return the driver's class of results, extended to read packets together. All connections must
+    use one encoding."""
     known: dict[bytes, tuple[Any, Any, Any]] = {}
 
     class Results(driver.connections.MySQLResult):  # type: ignore[misc]
-        connection: Any  # None: all is read
+        connection: Any  # None when the whole result has been read
 
         def _get_descriptions(self) -> None:
             """Read the descriptions of the columns, and the packet that ends them."""
@@ -75,8 +75,8 @@ def results(driver: Any) -> type[Any]:
 
 
 def _buffered(connection: Any) -> bytes:
-    """Return what has come and was not read yet, after waiting until something is there. b'': the
-    connection is broken, which the driver is left to say."""
+    """Return the bytes that have arrived and were not read yet, after waiting for some. b'' if the
+    connection is broken, so that the driver raises the error."""
     try:
         data: bytes = connection._rfile.peek()
     except OSError:

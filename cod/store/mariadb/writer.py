@@ -1,5 +1,5 @@
-"""The lease of the host that is the database's writer, as one host has it: `policy.database_writer`
-says what it means."""
+"""The lease of the database's writer, as the host of this connection stores it.
+`policy.database_writer` explains it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lease(tx: Tx, nobody: DatabaseLease) -> DatabaseLease | None:
 
 
 def host(tx: Tx) -> str:
-    """Return the writer, HOST:PORT; '' where the database has one host."""
+    """Return the writer as HOST:PORT; '' if the database has one host."""
     return tx.scalar(select(_l.host).where(_l.id == 1)) or ""
 
 
@@ -37,13 +37,13 @@ def is_writable(tx: Tx) -> bool:
 
 
 def renew(tx: Tx, host: str, epoch: int) -> bool:
-    """Renew the lease of this epoch at its host; return whether it still is the lease."""
+    """Renew the lease if it still has this host and epoch; return whether it has."""
     beat = update(t.database_lease).values(beat=_l.beat + 1)
     return bool(tx.execute(beat.where(_l.id == 1, _l.host == host, _l.epoch == epoch)).rowcount)
 
 
 def take_over(tx: Tx, host: str, seen: DatabaseLease, seconds: float) -> bool:
-    """Make `host` the writer; return False where the lease has changed since it was `seen`."""
+    """Make `host` the writer; return False if the lease has changed since `seen` was read."""
     values = {"host": host, "epoch": seen.epoch + 1, "beat": 0, "seconds": seconds}
     if not seen.epoch:
         try:

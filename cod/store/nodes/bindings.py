@@ -1,15 +1,15 @@
 """Bindings: which IPv4 address is bound to which client.
 
-Two kinds live in one table, because one primary key on the address is what makes two holders
+Two kinds live in one table, because its primary key on the address makes two holders of one address
 impossible. A *boot* binding is lent for minutes to firmware and trampoline, from the subnet's boot
-pool; a *vcluster* binding is reserved for a node when it is assigned and is its operating system's
-address until it leaves. A row is offered, bound, reserved (kept for a node), declined, or left
-(taken from a system that may still run); the last two are nobody's to use.
+pool. A *vcluster* binding is reserved for a node when the node is assigned, and is its operating
+system's address until it leaves. A row is offered, bound, reserved (kept for a node), declined, or
+left (taken from a system that may still run); nobody may use the address of a declined or left row.
 
-Rows are read for update where they are about to be written: MariaDB then holds them until the
-commit (SQLite has one writer anyway), so a row that was seen free stays free. A row that did not
-exist is inserted plainly: if another server was quicker, the database says so (IntegrityError) and
-the flow is run again.
+Rows that are about to be written are read for update: MariaDB then locks them until the commit
+(SQLite has one writer anyway), so a row that was seen free stays free. A row that did not exist is
+inserted plainly: if another server was quicker, the database raises IntegrityError and the flow is
+run again.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def with_node(tx: Tx, mac: str, address: str, now: float) -> tuple[Binding, Node
 
 
 def mac_at(tx: Tx, address: str) -> str | None:
-    """Return the client that got that address last; None if there is none."""
+    """Return the MAC of the client that got the address last; None if there is none."""
     try:
         number = ipv4(address)
     except OSError:
@@ -91,13 +91,13 @@ def mac_at(tx: Tx, address: str) -> str | None:
 
 
 def of_node(tx: Tx, node_id: int) -> list[Binding]:
-    """Return the node's bindings, by address; none that it has left."""
+    """Return the node's bindings by address, without addresses that it has left."""
     return ROWS.every(tx, _b.node_id == node_id, _b.state != "left", order=_b.address)
 
 
 def of_systems(tx: Tx, node_ids: Collection[int]) -> list[Binding]:
-    """Return the operating systems' bindings of those nodes: in state bound, if they asked for them
-    in their present boot."""
+    """Return the bindings of those nodes' operating systems. State *bound* means that the system
+    has asked for the address since its last boot."""
     if not node_ids:
         return []
     return ROWS.every(
@@ -136,7 +136,7 @@ def forget(tx: Tx, addresses: Iterable[int]) -> None:
 
 
 class Reserve(NamedTuple):
-    """A node that gets an address in its vcluster, with its NIC and its host name."""
+    """A reservation to make: a node, its NIC, its vcluster, and its host name there."""
 
     node_id: int
     mac: str
@@ -145,17 +145,19 @@ class Reserve(NamedTuple):
 
 
 def reserve(tx: Tx, node: Node, mac: str, vcluster: Vcluster, hostname: str, now: float) -> int:
-    """Reserve an address for the node's operating system as `reserve_all` does; return it."""
+    """Reserve an address for one node's operating system, as `reserve_all` does; return the
+    address."""
     return reserve_all(tx, [Reserve(node.id, mac, vcluster, hostname)], now)[0]
 
 
 def reserve_all(tx: Tx, wanted: Sequence[Reserve], now: float) -> list[int]:
-    """Reserve an address for each node's operating system, the first free one of its vcluster's
+    """Reserve an address for each node's operating system: the first free one of its vcluster's
     blocks, in order. Return the addresses.
 
     Addresses ending in .0 and .255 are left out, because many systems take them for a network's
     own. A node's earlier address as a vcluster's member is given up. Raises `Refused` ('conflict')
-    when the blocks are full."""
+    when the blocks are full.
+    """
     for part in slices([one.node_id for one in wanted]):
         tx.execute(_GIVE_UP, {"nodes": part})
     holders = {one.vcluster.id: one.vcluster for one in wanted}
@@ -194,8 +196,8 @@ def _taken(tx: Tx, blocks: Sequence[AddressBlock], now: float) -> set[int]:
 
 
 def _free(tx: Tx, blocks: Iterable[AddressBlock], taken: Set[int]) -> Iterator[tuple[int, str]]:
-    """Yield the free addresses of the blocks, in order, with their subnets; then those that a
-    system has left, the one left longest ago first. `taken`: the assigned ones."""
+    """Yield the free addresses of the blocks, in order, with their subnets; then the addresses that
+    systems have left, beginning with the one left longest ago. `taken`: the assigned addresses."""
     for block in blocks:
         for address in block.addresses:
             if address not in taken and address & 0xFF not in (0, 0xFF):
@@ -228,13 +230,14 @@ def release(tx: Tx, node_id: int, until: float | None) -> None:
 
 
 def returned(tx: Tx, node_id: int) -> None:
-    """Free the addresses that a node left: its agent runs, and so its former systems do not."""
+    """Free the addresses that the node's former systems left. These systems no longer run, because
+    the node's agent does."""
     tx.execute(delete(t.bindings).where(_b.node_id == node_id, _b.state == "left"))
 
 
 def left(tx: Tx, node_id: int) -> int:
-    """Return how many addresses the systems that the node has left, or that the database has
-    forgotten, may use."""
+    """Return how many addresses the node's former systems may still use, including systems that the
+    database has forgotten."""
     return ROWS.count(tx, _b.node_id == node_id, _b.state == "left")
 
 

@@ -1,4 +1,4 @@
-"""Blocks: nodes that are near each other on the network, as the administrator groups them."""
+"""Blocks: groups of nodes that the administrator declares to be near each other on the network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PART = 1000  # nodes that are read at a time
 
 
 def ensure(tx: Tx, name: str) -> int:
-    """Return the id of the block with that name, made now if need be."""
+    """Return the id of the block with that name, and create the block if it is missing."""
     found = by_name(tx, name)
     return add(tx, name) if found is None else found
 
@@ -42,8 +42,8 @@ def names(tx: Tx) -> dict[int, str]:
 
 
 def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
-    """Return how many nodes of each type (by name; '' for none yet) are in each block, or in the
-    named one."""
+    """Return the number of nodes by block and type name ('': no type yet), for all blocks or for
+    one."""
     query = (
         select(_n.block_id, func.coalesce(t.node_types.c.name, ""), func.count())
         .select_from(t.nodes)
@@ -55,8 +55,8 @@ def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
 
 
 def delete(tx: Tx, block_id: int) -> bool:
-    """Delete an empty block; False while an open reclaim names it. Those that are over forget that
-    it was of it."""
+    """Delete an empty block, and remove it from reclaims that are over. Return False, and delete
+    nothing, while an open reclaim names the block."""
     r = t.reclaims
     if (
         tx.scalar(
@@ -71,7 +71,7 @@ def delete(tx: Tx, block_id: int) -> bool:
 
 
 def put(tx: Tx, node_ids: Sequence[int], block_id: int | None) -> None:
-    """Move nodes into a block; None: into none."""
+    """Put nodes into a block; None: into no block."""
     for part in slices(node_ids):
         tx.execute(update(t.nodes).where(_n.id.in_(part)).values(block_id=block_id))
 
@@ -93,8 +93,8 @@ def members(tx: Tx) -> list[Member]:
 
 
 class Seen(NamedTuple):
-    """A node's location as the network has told it: columns of `nodes`; `attributes` only where
-    they tell a switch."""
+    """A node's location as network messages have shown it: columns of `nodes`. `attributes` is None
+    unless the node's report names a switch."""
 
     name: str
     block_id: int | None
@@ -106,8 +106,8 @@ class Seen(NamedTuple):
 
 
 def seen(tx: Tx, *told_in: NodeState) -> Iterator[Seen]:
-    """Yield every node of the site but the retired, by id; with `told_in`, `attributes` only of
-    nodes in these states."""
+    """Yield every node except retired ones, by id. With `told_in`, only nodes in these states have
+    `attributes`."""
     reported = case((_n.attributes.like("%<neighbour %"), _n.attributes))
     if told_in:
         reported = case((_n.state.in_(told_in), reported))

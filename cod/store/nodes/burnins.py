@@ -1,4 +1,4 @@
-"""Burn-ins: tests of nodes, the open one of each node and those that are over."""
+"""Burn-ins, which test nodes: each node's open one, and those that are over."""
 
 from __future__ import annotations
 
@@ -32,20 +32,19 @@ _WAITING_WORK = Prepared(
 
 
 def open_of(tx: Tx, node_id: int) -> Burnin | None:
-    """Return the node's burn-in that is not over."""
+    """Return the node's burn-in that is not over; None if there is none."""
     return next(iter(ROWS.all(tx, _OPEN_OF, {"node": node_id})), None)
 
 
 def wanted(tx: Tx, node_id: int) -> Burnin | None:
-    """Return the node's burn-in that is to begin as soon as the node is in the trampoline, clean
-    and free."""
+    """Return the node's burn-in that begins as soon as the node is in the trampoline, clean and
+    free; None if there is none."""
     found = open_of(tx, node_id)
     return found if found is not None and found.state == BurninState.WANTED else None
 
 
 def waiting_work(tx: Tx, node_id: int) -> tuple[bool, Burnin | None]:
-    """Return whether the node is to be captured in the trampoline, and the burn-in that it is to
-    begin, as `wanted` returns it."""
+    """Return whether the node waits for its capture, and the burn-in that `wanted` returns."""
     [(capture, tested)] = _WAITING_WORK.rows(tx, {"node": node_id})
     return capture == CaptureState.WANTED, wanted(tx, node_id) if tested else None
 
@@ -62,8 +61,8 @@ def running(tx: Tx, but: int) -> list[Burnin]:
 
 
 def stale(tx: Tx, before: float) -> int | None:
-    """Return the id of a free, idle node without a requested burn-in since `before`; None if there
-    is none, and while any burn-in is open."""
+    """Return the id of a free, idle node for which no burn-in was requested since `before`. Return
+    None if there is no such node, or while any burn-in is open."""
     if ROWS.exists(tx, _b.state.in_(OPEN)):
         return None
     n = t.nodes.c
@@ -74,10 +73,10 @@ def stale(tx: Tx, before: float) -> int | None:
 
 
 def add(tx: Tx, **columns: Any) -> None:
-    """Add a burn-in that is wanted; `columns` as in the table."""
+    """Add a requested burn-in; `columns` as in the table."""
     tx.execute(insert(t.burnins).values(state=BurninState.WANTED, **columns))
 
 
 def end(tx: Tx, burnin_id: int, state: BurninState, reason: str, now: float) -> None:
-    """End a burn-in; its secret opens nothing from now on."""
+    """End a burn-in; its secret is no longer valid."""
     change(tx, burnin_id, state=state, reason=reason, ended_at=now, secret="")

@@ -1,4 +1,4 @@
-"""Address and identity trouble, recorded for the API and the administrator."""
+"""Conflicts of addresses and identities, recorded for the API and the administrator."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def add_once(
     address: int | None = None,
     mac: str | None = None,
 ) -> bool:
-    """Record a conflict as `add`, unless one of that kind was recorded in the last `within` seconds
-    with the same values of the columns `same` ('subnet', 'mac', 'about'): a storm of one trouble is
-    one row. Return whether it was recorded."""
+    """Record a conflict as `add` does, unless one of that kind with equal values of the columns
+    `same` ('subnet', 'mac', 'about') was recorded in the last `within` seconds. Return whether it
+    was recorded. A repeated conflict is therefore one row."""
     values = {"subnet": subnet, "mac": mac, "about": about}
     alike = {name: values[name] for name in same}
     if _seen(tuple(same)).rows(tx, {"kind": kind, "after": now - within, **alike}):
@@ -57,7 +57,8 @@ def add_once(
 
 
 def add_of(tx: Tx, node: Node, kind: str, about: str, now: float, *, within: float) -> bool:
-    """Record a conflict about a node as `add_once`; those with the same sentence are one."""
+    """Record a conflict about a node as `add_once` does; conflicts with the same sentence are
+    one."""
     return add_once(
         tx,
         kind,
@@ -72,34 +73,35 @@ def add_of(tx: Tx, node: Node, kind: str, about: str, now: float, *, within: flo
 
 @lru_cache
 def _seen(same: tuple[str, ...]) -> Prepared:
-    """Return the look for a conflict of a kind after a time with the same values, null or not, of
-    those columns."""
+    """Return the query for a conflict of a kind after a time with equal values, null or not, of the
+    columns `same`."""
     alike = (_c[name].is_not_distinct_from(bindparam(name)) for name in same)
     query = select(_c.id).where(_c.kind == bindparam("kind"), _c.at > bindparam("after"), *alike)
     return Prepared(query.limit(1))
 
 
 def count_since(tx: Tx, kind: str, since: float) -> int:
-    """Return how many such conflicts were recorded after `since`."""
+    """Return how many conflicts of that kind were recorded after `since`."""
     return tx.scalar(select(func.count()).where(_c.kind == kind, _c.at > since)) or 0
 
 
 def newest(tx: Tx, kind: str, mac: str, since: float) -> str:
-    """Return the sentence of the newest such conflict about a MAC after `since`; '' if there is
-    none."""
+    """Return the sentence of the newest conflict of that kind about a MAC since `since`; '' if
+    there is none."""
     query = select(_c.about).where(_c.kind == kind, _c.mac == mac, _c.at >= since)
     return tx.scalar(query.order_by(_c.id.desc()).limit(1)) or ""
 
 
 def since(tx: Tx, kind: str, at: float) -> list[dict[str, Any]]:
-    """Return such conflicts that were recorded after `at`, the oldest first, as `every` does."""
+    """Return the conflicts of that kind that were recorded after `at`, the oldest first, as
+    dictionaries of the table's columns."""
     query = select(t.conflicts).where(_c.kind == kind, _c.at > at).order_by(_c.id)
     return [dict(row._mapping) for row in tx.execute(query)]
 
 
 def every(tx: Tx, limit: int = 200, *, macs: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Return the newest conflicts first, as dictionaries of the table's columns; with `macs`, those
-    about them."""
+    """Return conflicts, the newest first, as dictionaries of the table's columns; with `macs`, only
+    those about these MACs."""
     query = select(t.conflicts).order_by(_c.id.desc()).limit(limit)
     if macs is not None:
         query = query.where(_c.mac.in_(macs))

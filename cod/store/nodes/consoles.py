@@ -1,4 +1,4 @@
-"""Nodes that have a console that could be followed, and its address."""
+"""Nodes whose power driver can have a console, and text that waits to be typed on consoles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def of_drivers(tx: Tx, drivers: Collection[str]) -> Sequence[Any]:
 def type_(
     tx: Tx, node_id: int, tenure: str, typed: str, now: float, *, administrator: bool
 ) -> None:
-    """Note what is to be typed on the console of a node while it has that tenure."""
+    """Store text to type on the console of a node while the node has that tenure."""
     tx.execute(
         insert(t.console_input).values(
             node_id=node_id, tenure=tenure, administrator=administrator, typed=typed, at=now
@@ -52,8 +52,8 @@ def waiting(tx: Tx, node_id: int | None = None) -> int:
 
 
 def take(tx: Tx, limit: int) -> Sequence[Any]:
-    """Remove the oldest texts, and return them: node_id, tenure, administrator, typed, at; of their
-    nodes as they are now vcluster_id, assigned_at, state."""
+    """Remove the oldest texts and return them with node_id, tenure, administrator, typed, at, and
+    with their nodes' present vcluster_id, assigned_at, state."""
     rows = tx.execute(
         select(
             *(_i.id, _i.node_id, _i.tenure, _i.administrator, _i.typed, _i.at),
@@ -69,5 +69,5 @@ def take(tx: Tx, limit: int) -> Sequence[Any]:
 
 
 def forget_before(tx: Tx, before: float) -> None:
-    """Remove texts that were typed before a time."""
+    """Delete the texts that were typed before a time."""
     tx.execute(delete(t.console_input).where(_i.at < before))

@@ -1,9 +1,9 @@
-"""The rows that a batch of DHCP messages touches: its clients, and bindings that are read at once,
-changed in memory and written at once.
+"""The rows that a batch of DHCP messages needs: its clients, and bindings that are read together,
+changed in memory and written together.
 
 Boot addresses are chosen by hashing the MAC into the pool and probing from there, so a machine
-tends to get the same address again without anything being scanned; an expired binding counts as
-free, but is its old client's until somebody else needs it.
+tends to get the same address again without a scan of the pool. An expired binding counts as free,
+but stays its old client's until another client needs the address.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ FIRST_LOOK, SECOND_LOOK = 4, 128
 
 
 def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
-    """Return the nodes that own known `macs`, with the facts that a boot decision needs."""
+    """Return the nodes that own these MACs, by MAC, with the facts that a boot decision needs."""
     return {row[0]: DhcpClient(*row[1:]) for row in _CLIENTS.rows(tx, {"macs": list(macs)})}
 
 
 def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
-    """Record the relay and the switch port through which those clients were heard now."""
+    """Record the relay and the switch port through which those clients' messages came."""
     heard_in_order = sorted(heard, key=attrgetter("id"))  # one order for all: no deadlocks
     changes = (
         RowChange(
@@ -81,7 +81,7 @@ def probes(mac: str, pool: range, count: int) -> list[int]:
 
 
 class BindingBatch:
-    """Bindings of the clients with `macs`, and of whatever addresses are looked at for them."""
+    """Bindings of the clients with `macs`, and of the addresses that are probed for them."""
 
     def __init__(self, tx: Tx, macs: Collection[str]) -> None:
         self._tx = tx
@@ -97,8 +97,8 @@ class BindingBatch:
         return {(row.mac or "", row.kind, row.subnet): row for row in found}
 
     def reread(self, macs: Collection[str]) -> None:
-        """Take up what the transaction has done to those clients' bindings without the batch (after
-        `write`)."""
+        """Read those clients' bindings again after `write`, because the transaction has changed
+        them without the batch."""
         for key in [key for key in self._of if key[0] in macs]:
             del self._of[key]
         found = self._of_macs(macs)
@@ -107,16 +107,16 @@ class BindingBatch:
         self._stored.update((row.address, _key(row)) for row in found.values())
 
     def get(self, mac: str, kind: str, subnet: str) -> Binding | None:
-        """Return the client's binding, also when it has expired."""
+        """Return the client's binding, even if it has expired; None if there is none."""
         return self._of.get((mac, kind, subnet))
 
     def at(self, address: int) -> Binding | None:
-        """Return the binding at that address."""
+        """Return the binding at that address; None if there is none."""
         self.look([address])
         return self._at[address]
 
     def look(self, addresses: Iterable[int]) -> None:
-        """Read the bindings at those addresses that were not read yet."""
+        """Read the bindings at those addresses, unless the batch has them already."""
         unseen = [address for address in addresses if address not in self._at]
         if unseen:
             found = [Binding(*row) for row in _AT.rows(self._tx, {"addresses": unseen})]
@@ -129,8 +129,8 @@ class BindingBatch:
     ) -> int | None:
         """Return an address of `pool` that may be lent to `mac` now; None when there is none.
 
-        yielding  where none is free, the binding of a machine that never reported gives way if it
-                  ends before this time; then an address that was declined
+        yielding  if no address is free, the binding of a machine that never reported gives way if
+                  it ends before this time; then an address that was declined
         """
         for count in (FIRST_LOOK, SECOND_LOOK):
             tries = probes(mac, pool, count)
@@ -146,14 +146,14 @@ class BindingBatch:
         taken = bindings.taken(self._tx, pool[0], pool[-1], now) | avoid
         for address in pool:
             if address not in taken:
-                # and with it, keep it: another server may have given it away since `taken`
+                # read and lock it: another server may have assigned it since `taken`
                 self.look([address])
                 if self._is_free(address, now):
                     return address
         most = len(self._changed) + len(avoid) + 1
         for row in bindings.giving_way(self._tx, pool[0], pool[-1], yielding, most):
             self.look([row.address])
-            # neither this batch nor another server has changed it meanwhile
+            # the binding has not been changed by this batch or another server since it was read
             if self._at[row.address] == row and row.address not in avoid:
                 return row.address
         return None
@@ -163,8 +163,8 @@ class BindingBatch:
         return row is None or row.expires_at <= now
 
     def put(self, row: Binding) -> None:
-        """Record `row` at its address, instead of what was there and of the client's other binding
-        of that kind."""
+        """Put `row` at its address. It replaces the binding at the address, and the client's other
+        binding of that kind in the subnet."""
         self.look([row.address])
         self._unlink(self._at[row.address])
         if row.mac is not None:
@@ -176,13 +176,14 @@ class BindingBatch:
         self._changed.add(row.address)
 
     def drop(self, row: Binding) -> None:
-        """Forget the binding at that address."""
+        """Remove the binding from its address."""
         self._unlink(row)
         self._at[row.address] = None
         self._changed.add(row.address)
 
     def lost(self, rows: Iterable[Binding]) -> None:
-        """Take up that the transaction has deleted those rows without the batch (after `write`)."""
+        """Remove rows from the batch after `write`, because the transaction has deleted them
+        without it."""
         for row in rows:
             self._unlink(row)
             self._at[row.address] = None
@@ -193,8 +194,8 @@ class BindingBatch:
             self._of.pop((row.mac, row.kind, row.subnet), None)
 
     def write(self) -> None:
-        """Write what has changed. An address that passes from one client to another is deleted and
-        inserted: two clients may have swapped theirs, and neither may have two for a moment."""
+        """Write the changes. An address that passes from one client to another is deleted and
+        inserted: two clients may have swapped addresses, and neither may have two for a moment."""
         rows = {address: self._at[address] for address in sorted(self._changed)}
         old = self._stored
         now = {address: row for address, row in rows.items() if row is not None}

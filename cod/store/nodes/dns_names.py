@@ -1,5 +1,5 @@
-"""Names and addresses of vclusters' nodes, for DNS: read from the bindings themselves, so true from
-their commit on."""
+"""Names and addresses of vclusters' nodes, for DNS. They are read from the bindings themselves, so
+they are right as soon as a binding is committed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Host(NamedTuple):
 
 
 def hosts(tx: Tx, pairs: Collection[tuple[str, str]]) -> dict[tuple[str, str], Host]:
-    """Return each (hostname, vcluster) that there is."""
+    """Return the nodes of those of the (hostname, vcluster) pairs that exist."""
     if not pairs:
         return {}
     wanted: dict[str, list[str]] = {}

@@ -23,8 +23,8 @@ _SUMS = (func.sum(_e.seconds), func.sum(_e.joules), func.sum(_e.always_on), func
 
 
 def nodes(tx: Tx) -> list[Any]:
-    """Return nodes that have a type: rows (state, type_id, their holder's group or 0, how many,
-    their vcluster or 0)."""
+    """Return the numbers of nodes that have a type: rows (state, type_id, group of the holder or 0,
+    nodes, vcluster or 0)."""
     own = (
         select(_n.vcluster_id, _n.state, _n.type_id, func.count().label("nodes"))
         .where(_n.type_id.is_not(None))
@@ -39,8 +39,8 @@ def nodes(tx: Tx) -> list[Any]:
 
 
 def measured(tx: Tx, since: float) -> list[Any]:
-    """Return what BMCs measure, of nodes in their state since `since` or longer: rows (type_id,
-    state, watts, nodes, vcluster or 0)."""
+    """Return the watts that BMCs measure of nodes that have been in their state since `since` or
+    longer: rows (type_id, state, watts, nodes, vcluster or 0)."""
     holder = func.coalesce(_n.vcluster_id, 0)
     query = select(_n.type_id, _n.state, func.sum(_n.watts), func.count(), holder)
     steady = query.where(_n.watts.is_not(None), _n.type_id.is_not(None), _n.since <= since)
@@ -66,8 +66,8 @@ def reserve(tx: Tx) -> dict[tuple[int, str], int]:
 
 
 def add(tx: Tx, uses: Iterable[EnergyUse]) -> None:
-    """Add to the accounts. The caller has moved the mark in this transaction. The rows of these
-    days are replaced."""
+    """Add to the accounts; the rows of these days are rewritten. The caller has moved the mark in
+    this transaction."""
     new: dict[tuple[int, int, int], tuple[Any, ...]] = {}
     for use in uses:
         _put(new, astuple(use))
@@ -95,7 +95,7 @@ def add_vclusters(tx: Tx, uses: Iterable[VclusterEnergy]) -> None:
 
 
 def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float]:
-    """Return what each of the groups used since the day `first`, in node-seconds."""
+    """Return the node-seconds that each of the groups has used since the day `first`."""
     query = select(_e.group_id, func.sum(_e.seconds)).where(
         _e.day >= first, _e.group_id.in_(groups)
     )
@@ -105,8 +105,8 @@ def node_seconds(tx: Tx, first: int, groups: Collection[int]) -> dict[int, float
 def in_month(
     tx: Tx, first: int, groups: Collection[int], end: int
 ) -> dict[int, tuple[float, float, float, float]]:
-    """Return what each of the groups used from the day `first` on, before the day `end`: seconds,
-    joules, always_on, grams."""
+    """Return (seconds, joules, always_on, grams) that each of the groups has used from the day
+    `first` until before the day `end`."""
     query = select(_e.group_id, *_SUMS).where(
         _e.day >= first, _e.day < end, _e.group_id.in_(groups)
     )
@@ -117,7 +117,7 @@ def in_month(
 
 
 def by_day(tx: Tx, group_id: int) -> list[tuple[int, float]]:
-    """Return what a group used on each day, in node-seconds weighted by the cost of their types."""
+    """Return the node-seconds, weighted by the cost of the nodes' types, of a group on each day."""
     k = t.node_types.c
     query = (
         select(_e.day, func.sum(_e.seconds * func.coalesce(k.cost, 1.0)))
@@ -150,11 +150,11 @@ def fold(tx: Tx, group_id: int, into: int) -> None:
 
 
 def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None = None) -> list[Any]:
-    """Return the accounts of the days `first` to `last`: rows (key, seconds, joules, always_on,
-    grams) by 'group', 'vcluster', 'type' or 'day'; of these groups (None: all, and the reserve).
+    """Return sums of the accounts for the days `first` to `last`: rows (key, seconds, joules,
+    always_on, grams), one for each 'group', 'vcluster', 'type' or 'day', in the order of the key;
+    only those of `groups` (None: all groups, and the reserve).
 
-    The key is a group's name (None: the reserve), a vcluster's or type's, '(deleted)', or a day;
-    rows are in its order.
+    The key is the name of the group (None: the reserve), vcluster or type, '(deleted)', or the day.
     """
     if by == "vcluster":
         return _vcluster_sums(
@@ -175,7 +175,7 @@ def sums(tx: Tx, first: int, last: int, by: str, groups: frozenset[int] | None =
 
 
 def vcluster(tx: Tx, vcluster_id: int) -> tuple[float, float, float, float]:
-    """Return what a vcluster's nodes have used in all: seconds, joules, always_on, grams."""
+    """Return (seconds, joules, always_on, grams) that the vcluster's nodes have used in all."""
     rows = _vcluster_sums(tx, _v.vcluster_id == vcluster_id)
     return tuple(rows[0][1:]) if rows else (0.0,) * 4
 

@@ -1,5 +1,5 @@
-"""Failures of nodes on their way to a holder: those that still count against a template revision,
-or against a group."""
+"""Failures of nodes on their way to a holder, as long as they count against a template revision or
+against a group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def add(
     reason: str,
     now: float,
 ) -> None:
-    """Add a failure. `set_aside`: the node is in quarantine for it."""
+    """Add a failure. `set_aside`: the failure has put the node into quarantine."""
     tx.execute(
         insert(t.node_failures).values(
             node_id=node_id,
@@ -37,7 +37,7 @@ def add(
 
 
 def failed(tx: Tx, without: str) -> list[FailedNode]:
-    """Return the nodes that are out of service, by name; not those whose reason begins with
+    """Return the nodes that are out of service, by name, except those whose reason begins with
     `without`."""
     n, b, c, f = t.nodes.c, t.node_blocks.c, t.config_templates.c, t.node_failures.alias().c
     last = select(func.max(f.id)).where(f.node_id == n.id, f.template_id.is_not(None))
@@ -62,14 +62,14 @@ def failed(tx: Tx, without: str) -> list[FailedNode]:
 
 
 def with_template(tx: Tx, template_id: int, but: int) -> int:
-    """Return how many nodes other than `but` have failed with the revision since it had a
+    """Return how many nodes other than `but` have failed with the revision since its last
     success."""
     query = select(func.count(_f.node_id.distinct()))
     return tx.scalar(query.where(_f.template_id == template_id, _f.node_id != but)) or 0
 
 
 def set_aside_by(tx: Tx, group_id: int, but: int) -> int:
-    """Return how many nodes other than `but` are in quarantine by requests of the group."""
+    """Return how many nodes other than `but` are in quarantine because of the group's requests."""
     query = select(func.count(_f.node_id.distinct()))
     return (
         tx.scalar(query.where(_f.group_id == group_id, _f.set_aside.is_(True), _f.node_id != but))
@@ -78,7 +78,7 @@ def set_aside_by(tx: Tx, group_id: int, but: int) -> int:
 
 
 def succeeded(tx: Tx, template_id: int) -> None:
-    """Note that a node has become ready with the revision, so that its former failures no longer
+    """Record that a node has become ready with the revision: its earlier failures no longer
     count."""
     tx.execute(
         update(t.node_failures).where(_f.template_id == template_id).values(template_id=None)
@@ -87,8 +87,8 @@ def succeeded(tx: Tx, template_id: int) -> None:
 
 
 def looked_at(tx: Tx, node_id: int) -> None:
-    """Note that an administrator has looked at the node, so that its failures count against no
-    group."""
+    """Record that an administrator has examined the node: its failures no longer count against
+    groups."""
     tx.execute(update(t.node_failures).where(_f.node_id == node_id).values(set_aside=False))
     _drop_spent(tx)
 

@@ -1,9 +1,9 @@
-"""Holders of nodes: taking a node for a vcluster and giving it back, each with all the rows that
-follow the holder.
+"""Holders of nodes: taking a node for a vcluster and giving it back, with all rows that depend on
+the holder.
 
-Neither is a transition: the caller moves the node on in the same transaction. What follows the
-holder: the node's own columns, its address in the vcluster's block (`bindings`), its holder's right
-to use it (`node_permissions`) and the installation it is in (`install_images`).
+These rows are the node's own columns, its address in the vcluster's block (`bindings`), its
+holder's right to use it (`node_permissions`) and its installation (`install_images`). Taking and
+giving back are no transitions: the caller moves the node on in the same transaction.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ def take(
     now: float,
     position: int | None = None,
 ) -> Node:
-    """Give a free node to `vcluster`. Return the new node. `position`: of the request's tuple.
+    """Give a free node to `vcluster` and return the changed node. `position`: of the request's
+    tuple.
 
-    Raises `Stale` when the node has moved on or has a holder: then nothing may be committed."""
+    Raises `Stale` when the node has moved on or has a holder: then nothing may be committed.
+    """
     columns = held_by(vcluster.id, request_id, position, template_id, hostname, now)
     nodes = t.nodes
     done = tx.execute(
@@ -69,7 +71,7 @@ def held_by(
     hostname: str,
     now: float,
 ) -> dict[str, Any]:
-    """Return the columns of a node that is in the hands of that vcluster from now on."""
+    """Return the columns of a node that the vcluster holds from `now` on."""
     return {
         "vcluster_id": vcluster_id,
         "request_id": request_id,
@@ -82,7 +84,7 @@ def held_by(
 
 
 class Taken(NamedTuple):
-    """A node, as it was when it was free, and its new holder."""
+    """A node as it was before it was taken, and its new holder."""
 
     node: Node
     vcluster: Vcluster
@@ -91,7 +93,8 @@ class Taken(NamedTuple):
 
 
 def follow(tx: Tx, taken: Sequence[Taken], now: float) -> None:
-    """Write what follows the new holders of nodes, whose own rows are written already."""
+    """Write the other rows that depend on nodes' new holders. The nodes' own rows are written
+    already."""
     ids = [one.node.id for one in taken]
     _clear_rights(tx, ids)
     reservations.drop(tx, ids)
@@ -141,13 +144,14 @@ def give_back(
     one_group: bool = False,
     wipe: str = "",
 ) -> Node:
-    """Take `node` from its holder. Return the new node. A node without a holder stays as it is.
+    """Take `node` from its holder and return the changed node; a node without a holder stays as it
+    is.
 
     up_until   the time until which its system may use its address, for a node without a power
                driver; None: the node is switched off
     keep_disk  its disk holds its template, written whole, and may be kept for the same group;
                otherwise all disks count as dirty, because the holder may have written anywhere
-    one_group  no data of other groups than its holder's are on its disks
+    one_group  its disks hold no data of other groups than its holder's
     wipe       the weakest erasure of its disks that is allowed
 
     Raises `Stale` when the node has moved on.
@@ -203,7 +207,7 @@ def assignment(tx: Tx, node: Node) -> Assignment | None:
 def set_installation(
     tx: Tx, node_id: int, state: str, reason: str, now: float, **columns: int
 ) -> None:
-    """Note how far the installation is that the node is in."""
+    """Record how far the node's installation is."""
     i = t.install_images
     tx.execute(
         update(i)
@@ -219,7 +223,7 @@ def installed_in(tx: Tx, node_id: int) -> int | None:
 
 
 def set_installed(tx: Tx, node_ids: Sequence[int], now: float) -> None:
-    """Note that those nodes are installed."""
+    """Record that those nodes are installed."""
     i = t.install_images
     for part in slices(node_ids):
         tx.execute(update(i).where(i.c.node_id.in_(part)).values(state="done", reason="", at=now))

@@ -1,5 +1,6 @@
-"""Keys of hosts. Of SSH's the public parts that nodes were installed with, and the salt of those
-that are being installed; of Kerberos the hosts that have principals, and keytabs on their way."""
+"""Host keys of nodes: for SSH the public keys that nodes were installed with, and the salts of keys
+that are being installed; for Kerberos the hosts that have principals, and the keytabs that are
+being installed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _KEYTABS = Rows(Keytab, t.keytabs)
 
 
 def of_nodes(tx: Tx, node_ids: Collection[int]) -> dict[int, list[HostKey]]:
-    """Return the keys of those nodes that have any."""
+    """Return the SSH host keys of those nodes, by node; nodes without keys are left out."""
     query = select(_k.node_id, *_ROWS.columns).order_by(_k.node_id, _k.algorithm)
     return grouped(
         (row[0], _ROWS.read(row, 1)) for row in rows_among(tx, query, _k.node_id, node_ids)
@@ -34,8 +35,8 @@ def salt(tx: Tx, node_id: int, order_id: str) -> str:
 
 
 def put(tx: Tx, node_id: int, key: HostKey, *, order_id: str, salt: str, now: float) -> bool:
-    """Note the key that this order installs, in place of all that the node had; return whether that
-    is a change."""
+    """Record the key that this order installs, in place of all former keys of the node; return
+    whether the key is new."""
     if of_nodes(tx, [node_id]) == {node_id: [key]}:
         return False
     forget(tx, node_id)
@@ -53,19 +54,19 @@ def put(tx: Tx, node_id: int, key: HostKey, *, order_id: str, salt: str, now: fl
 
 
 def written(tx: Tx, node_id: int) -> None:
-    """Drop the salt, and the keytab: the secrets are on the node's disk, or the order is over."""
+    """Delete the node's salt and keytab: the secrets are on its disk, or the order is over."""
     _ROWS.set_where(tx, _k.node_id == node_id, _k.salt != "", salt="")
     own = (_t.node_id == node_id, _t.sealed.is_not(None))
     _KEYTABS.set_where(tx, *own, sealed=None)
 
 
 def forget(tx: Tx, node_id: int) -> bool:
-    """Forget the keys of a node whose disk no longer holds them. Return whether there were any."""
+    """Delete the keys of a node whose disk no longer holds them. Return whether there were any."""
     return tx.execute(delete(t.host_keys).where(_k.node_id == node_id)).rowcount > 0
 
 
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
-    """Forget the keys of all those nodes."""
+    """Delete the keys of all those nodes."""
     remove_all(tx, _k.node_id, node_ids)
 
 
@@ -73,7 +74,7 @@ def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
 
 
 def keytabs(tx: Tx, hosts: Sequence[str]) -> list[Keytab]:
-    """Return the rows of those hosts."""
+    """Return the keytabs of those hosts."""
     return _KEYTABS.among(tx, _t.host, hosts)
 
 
@@ -107,7 +108,7 @@ def stale_keytabs(tx: Tx) -> list[Keytab]:
 
 
 def sealed_keytab(tx: Tx, host: str, order_id: str) -> bytes | None:
-    """Return the host's keytab, sealed, that this order writes; None: there is none (yet)."""
+    """Return the host's sealed keytab that this order writes; None if there is none yet."""
     return tx.scalar(select(_t.sealed).where(_t.host == host, _t.order_id == order_id))
 
 
@@ -121,7 +122,7 @@ def put_keytab(
     attempts: int = 0,
     reason: str = "",
 ) -> None:
-    """Write the row of the task's host."""
+    """Write the keytab's row for the task's host."""
     forget_keytab(tx, task.host)
     _KEYTABS.add(
         tx,
@@ -138,6 +139,6 @@ def put_keytab(
 
 
 def forget_keytab(tx: Tx, host: str, order_id: str = "") -> None:
-    """Forget the host; with `order_id` only if it is still that order's."""
+    """Delete the host's keytab; with `order_id`, only if it is still this order's."""
     own = (_t.order_id == order_id,) if order_id else ()
     tx.execute(delete(t.keytabs).where(_t.host == host, *own))

@@ -1,5 +1,5 @@
-"""The rows behind the metadata service: the node whose system has an address, and its vcluster's
-other nodes."""
+"""Rows behind the metadata service: the node whose system has an address, and the other nodes of
+its vcluster."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ class Found(NamedTuple):
 
 
 def at(tx: Tx, address: str) -> Found | None:
-    """Return the node whose system, running or booting, has that address of its vcluster; None if
-    there is none. Addresses of boot pools belong to no node here."""
+    """Return the node whose system, running or booting, has that address in its vcluster; None if
+    there is none. Addresses of boot pools are not considered."""
     try:
         number = ipv4(address)
     except OSError:

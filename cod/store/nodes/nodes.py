@@ -55,7 +55,7 @@ _BY_MAC = [
     Prepared(query.where(_n.id == _OWNER)) for query in (ROWS.select, ROWS.select.with_for_update())
 ]
 _MOVING = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
-# made once, as of `Rows`: what changes are their parameters
+# Statements are made once, as in `Rows`; only their parameters change.
 _OVERDUE = (
     ROWS.select.where(_n.state.in_([*_MOVING, NodeState.QUARANTINED]))  # lets the index serve
     .where(_n.deadline <= bindparam("now"), ~and_(_n.state == NodeState.TRAMPOLINE, HELD))
@@ -118,31 +118,32 @@ class Outdated(Stale):
 
 
 class Changed(Outdated):
-    """A change since the plan was made: too few nodes of a kind, or of a holder that may lose them,
-    are left."""
+    """Too few nodes of a kind, or of a holder that may lose them, are left since the plan was
+    made."""
 
     def __init__(self, sentence: str) -> None:
         super(Stale, self).__init__(sentence)
 
 
 def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
-    """Return the nodes that own known `macs`."""
+    """Return the nodes that own these MACs, by MAC."""
     query = select(t.nics.c.mac, *ROWS.columns).join_from(t.nics, t.nodes)
     rows = tx.execute(query.where(t.nics.c.mac.in_(list(macs))))
     return {row[0]: ROWS.read(row, 1) for row in rows}
 
 
 def by_mac(tx: Tx, mac: str, *, lock: bool = False) -> Node | None:
-    """Return the node that owns `mac`, with its row locked if `lock`."""
+    """Return the node that owns `mac`, with its row locked if `lock`; None if there is none."""
     row = _BY_MAC[lock].row(tx, {"nic": mac})
     return None if row is None else ROWS.read(row)
 
 
 class Neighbours(NamedTuple):
-    """The other nodes and places that a node's MACs, UUID or places concern, and the site's hold.
+    """A node's MACs as the site knows them, and other nodes with the same MACs, UUID or serial
+    number.
 
-    macs    all of the node itself
-    owners  the other nodes that own any of the MACs in question, by MAC
+    macs    all MACs of the node itself
+    owners  the other nodes that own any of the reported MACs, by MAC
     twins   other nodes with the same DMI UUID, and expected ones with the same serial number
     placed  the node has been heard at places other than the remembered one
     held    the site is held
@@ -158,7 +159,8 @@ class Neighbours(NamedTuple):
 def neighbours(
     tx: Tx, node_id: int, macs: Collection[str], uuid: str | None, serial: str | None
 ) -> Neighbours:
-    """Return what touches a node that reports those MACs, that UUID and that serial number."""
+    """Return the MACs of a node, and other nodes that have some of the MACs, the UUID or the serial
+    number that the node reports."""
     of = {"macs": list(macs), "node": node_id, "value": uuid, "serial": serial}
     rows = _NEAR.rows(tx, of)
     others = [mac for kind, mac, owner in rows if kind == "nic" and owner != node_id]
@@ -188,7 +190,7 @@ def known_as(
 
 
 def known_uuids(tx: Tx, uuids: Sequence[str]) -> set[str]:
-    """Return those of the DMI UUIDs that nodes have."""
+    """Return those of the DMI UUIDs that belong to nodes."""
     return {row[0] for row in rows_among(tx, select(_n.uuid), _n.uuid, uuids)}
 
 
@@ -199,8 +201,7 @@ def expected_by_uuid(tx: Tx, uuids: Sequence[str]) -> dict[str, Node]:
 
 
 def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
-    """Return names and power addresses of nodes whose power address has `address` in it, by
-    name."""
+    """Return (name, power address) of the nodes whose power address contains `address`, by name."""
     query = select(_n.name, _n.power_address).where(
         _n.power_address.contains(address, autoescape=True)
     )
@@ -210,8 +211,8 @@ def switched_by(tx: Tx, address: str) -> list[tuple[str, str | None]]:
 def every(
     tx: Tx, states_: Sequence[str] = (), vcluster_id: int | None = None, *, lock: bool = False
 ) -> list[Node]:
-    """Return nodes in any of `states_` (all, if empty) and held by `vcluster_id` (anybody, if
-    None), by name.
+    """Return nodes in any of `states_` (empty: in any state) that `vcluster_id` holds (None: with
+    any holder or none), by name.
 
     lock  keep others from changing them until this transaction ends
     """
@@ -223,14 +224,14 @@ def every(
 
 
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
-    """Return nodes whose deadline has passed, or that are out of service until now, oldest deadline
-    first; none that is held in the trampoline."""
+    """Return nodes whose deadline, or end of a time out of service, has passed, the oldest deadline
+    first, without nodes that are held in the trampoline."""
     return ROWS.all(tx, _OVERDUE, {"now": now, "limit": limit})
 
 
 def kept_for_nobody(tx: Tx) -> list[Node]:
-    """Return free nodes in the warm reserve whose tables alone were erased, for a group that is
-    gone."""
+    """Return free nodes in the warm reserve of which only the tables were erased, for a group that
+    no longer exists."""
     return ROWS.all(tx, _KEPT_FOR_NOBODY)
 
 
@@ -242,15 +243,15 @@ def waiting_for(tx: Tx, part: str) -> list[Node]:
 def add(
     tx: Tx, *, name: str, boot_mac: str, now: float, cause: str, actor: str, **columns: Any
 ) -> Node:
-    """Add a machine never seen before, in state new, with its boot NIC."""
+    """Add a machine with its boot NIC in state *new*, and return its node."""
     found = {"name": name, "boot_mac": boot_mac, **columns}
     add_all(tx, [(found, cause)], now=now, actor=actor)
     return ROWS.named(tx, name)
 
 
 def add_all(tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, actor: str) -> None:
-    """Add machines never seen before, in state new, each with its boot NIC: (name, boot_mac and
-    further columns, the same for all; why)."""
+    """Add machines in state *new*, each with its boot NIC. `found`: (columns of the node, cause),
+    the columns being name, boot_mac and others, the same for all."""
     plain = {"state": NodeState.NEW, "since": now, "disk": Disk.FOREIGN}
     ids = _insert(tx, [plain | columns for columns, _ in found])
     nics = [{"mac": one["boot_mac"], "node_id": ids[one["name"]]} for one, _ in found]
@@ -279,8 +280,8 @@ def add_expected(
     cause: str,
     actor: str,
 ) -> None:
-    """Add machines that COD has not seen, in state expected: (name and further columns, the same
-    for all; MACs, the one of its first boot attempt first)."""
+    """Add machines that COD has not seen, in state *expected*. `machines`: (columns of the node,
+    the same for all, such as its name; its MACs, the one that boots first at the front)."""
     plain = {"state": NodeState.EXPECTED, "since": now, "disk": Disk.FOREIGN}
     ids = _insert(
         tx, [plain | columns | {"boot_mac": next(iter(macs), "")} for columns, macs in machines]
@@ -321,7 +322,7 @@ def count_macs(tx: Tx, node_id: int) -> int:
 
 
 def remove_macs(tx: Tx, macs: Sequence[str]) -> None:
-    """Take NICs from their nodes."""
+    """Remove NICs from their nodes."""
     if macs:
         tx.execute(delete(t.nics).where(t.nics.c.mac.in_(macs)))
 
@@ -341,8 +342,8 @@ def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
 
 
 def set_labels(tx: Tx, node_id: int, labels: Collection[tuple[str, str]]) -> None:
-    """Replace the labels, (kind, label), that the node's report names. A report that names the same
-    as before writes nothing."""
+    """Replace the labels, (kind, label), that the node's report contains. Labels that have not
+    changed are not written."""
     of = t.node_labels.c
     known = {(row[0], row[1]) for row in _LABELS_OF.rows(tx, {"node": node_id})}
     if gone := known - set(labels):
@@ -361,8 +362,8 @@ def labels_of(tx: Tx, kind: NodeLabel) -> dict[str, str]:
 
 
 def absorb(tx: Tx, shadow_id: int, node_id: int) -> None:
-    """Give NICs, bindings and switch ports of a node that never reported to the node that they
-    turned out to belong to; delete the rest of it."""
+    """Move the NICs, bindings and switch ports of a node that never reported to the node that they
+    really belong to, and delete the first node."""
     for table in (t.nics, t.bindings):
         tx.execute(update(table).where(table.c.node_id == shadow_id).values(node_id=node_id))
     switch_ports.hand_over(tx, shadow_id, node_id)
@@ -389,8 +390,8 @@ def count_in(tx: Tx, *states_: NodeState) -> int:
 
 def never_reported(tx: Tx, before: float, limit: int, *, quiet: bool = False) -> list[int]:
     """Return the ids of machines that were first seen before a time and have never reported, the
-    oldest first, with their rows locked. Machines that were named, put in a block, or whose disks
-    were marked are left out.
+    oldest first, with their rows locked. Machines that people have named, put into a block or whose
+    disks they have marked are left out.
 
     quiet  without machines that have had an address since
     """
@@ -435,8 +436,8 @@ def forget(tx: Tx, node_ids: Sequence[int]) -> None:
 
 
 def reported_after(tx: Tx, node_id: int, limit: int, holding: str = "") -> list[Node]:
-    """Return the first nodes with a larger id whose reports hold that text; they stay as they are
-    until the transaction ends."""
+    """Return the first nodes with larger ids whose reports contain `holding`, with their rows
+    locked."""
     hold = _n.attributes.contains(holding, autoescape=True)
     return ROWS.every(tx, _n.id > node_id, hold, order=_n.id, limit=limit, lock=True)
 
@@ -455,7 +456,8 @@ def set_deadline(tx: Tx, node: Node, deadline: float | None) -> None:
 
 
 def put_off(tx: Tx, seconds: float) -> None:
-    """Move the deadlines of all nodes on; the moment at which one returns to service stays."""
+    """Add `seconds` to the deadlines of all nodes, except the times at which nodes return to
+    service."""
     moves = update(t.nodes).where(_n.state != NodeState.QUARANTINED)
     tx.execute(moves.values(deadline=_n.deadline + seconds))
 
@@ -468,17 +470,17 @@ def set_progress(tx: Tx, node: Node, deadline: float | None, **columns: Any) -> 
 def set_state(
     tx: Tx, node: Node, values: Mapping[str, Any], *, event: NodeEvent, cause: str, actor: str
 ) -> Node:
-    """Write a transition with all that it changes, and a row of the history; returns the node as it
-    is now. For `core.nodes.transitions.move`, which knows what goes with a transition. Raises
-    `Stale` when the row has moved on."""
+    """Write a transition with all its columns, and a row of the history; return the changed node.
+    Only `core.nodes.transitions.move` calls this, as it knows what else a transition changes.
+    Raises `Stale` when the row has moved on."""
     return set_last_state(tx, node, [(event, cause, values)], actor)
 
 
 def set_last_state(
     tx: Tx, node: Node, steps: Sequence[tuple[NodeEvent, str, Mapping[str, Any]]], actor: str
 ) -> Node:
-    """Write several transitions of a node, (event, cause, columns) each, that follow one another at
-    once. The node's row gets the last one's values; the history gets a row for each."""
+    """Write several successive transitions of a node, (event, cause, columns) each. The node's row
+    gets the values of the last transition; the history gets a row for each."""
     before, values, history = node, dict[str, Any](), list[dict[str, Any]]()
     for event, cause, columns in steps:
         moved = changed(before, columns)
@@ -516,8 +518,8 @@ def _transition(
 
 
 class NodeMove(NamedTuple):
-    """A transition that is written with others. `values`: all columns that it changes; `power`: the
-    power wish that goes with it, or ''."""
+    """A transition that is written together with others. `values`: all columns that it changes;
+    `power`: the power action that it requests, or ''."""
 
     node: Node
     moved: Node
@@ -528,13 +530,13 @@ class NodeMove(NamedTuple):
 
 
 def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) -> None:
-    """Write transitions of free nodes, each with its row of the history and its power wish. Raises
-    `Stale` when one of the rows has moved on, or somebody holds it: then nothing may be
+    """Write transitions of free nodes, each with its row of the history and its power action.
+    Raises `Stale` when one of the nodes has moved on or has a holder: then nothing may be
     committed."""
     changes = (
         RowChange(
             {"id": one.node.id, "generation": one.node.generation, "vcluster_id": None},
-            # what stays as it is costs its index, too
+            # writing an unchanged value would cost an update of its index
             {key: value for key, value in one.values.items() if getattr(one.node, key) != value},
         )
         for one in transitions
@@ -558,17 +560,16 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
 
 
 def note_erased(tx: Tx, moved: Node, document: str) -> None:
-    """Store, with the transition that brought `moved` into its state, how its disks were erased
-    before."""
+    """Store how the node's disks were erased, in the history's row of the transition to `moved`."""
     of_row = {"of_node": moved.id, "came_with": moved.generation}
     _ERASED.write(tx, {"erased": document, **of_row})
 
 
 def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:
-    """Want the node 'on', 'off', 'soft' or 'cycle'd: a row for the power edge. None when the node
-    has no power driver.
+    """Request that the node be switched 'on' or 'off', shut down ('soft') or power-cycled
+    ('cycle'): add a row for the power edge. None when the node has no power driver.
 
-    Wishes of earlier generations that are still open are dropped by the edge, not here.
+    Open requests of earlier generations are dropped by the power edge, not here.
     """
     if node.power_driver == "none":
         return None
@@ -585,8 +586,8 @@ def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | No
 
 
 def count_lost(tx: Tx, since: float) -> int:
-    """Return how many nodes' agents were lost after `since`, or found gone when their machines
-    asked to boot."""
+    """Return how many nodes have lost their agents after `since`, including those whose machines
+    asked to boot while their agents seemed connected."""
     h = t.node_history.c
     gone = (h.event == NodeEvent.ASKED) & (h.from_state != NodeState.OFF)
     query = select(func.count(h.node_id.distinct())).where(
@@ -596,14 +597,14 @@ def count_lost(tx: Tx, since: float) -> int:
 
 
 def places(tx: Tx, node_id: int) -> list[NodePlace]:
-    """Return the places of the node's MACs besides the remembered one, the oldest first."""
+    """Return the places of the node's MACs other than the remembered one, the oldest first."""
     return _PLACES.all(tx, _PLACES_OF, {"node": node_id})
 
 
 def add_place(
     tx: Tx, node_id: int, now: float, *, approved: bool = False, **place: str | None
 ) -> None:
-    """Add a place: subnet, circuit, remote, port."""
+    """Add a place of a node; `place`: subnet, circuit, remote, port."""
     row = {"node_id": node_id, "heard_at": now, "approved": approved, **place}
     insert_all(tx, t.node_places, [row])
 

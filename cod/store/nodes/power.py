@@ -1,7 +1,7 @@
-"""Power wishes that are due, their claims, and what is measured.
+"""Power actions that are requested of nodes, their claims, and measured watts.
 
-A claim is the pair (`claimed_by`, `attempts`): each claim counts one attempt, so a server that
-comes back after its claim ran out and was taken over cannot write over what the other did.
+A claim is the pair (`claimed_by`, `attempts`): each claim counts one attempt. A server whose claim
+ran out and was taken over therefore cannot overwrite the result of the other server.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ def due(
     only: Collection[int] | None = None,
     but: Collection[int] = (),
 ) -> list[PowerAction]:
-    """Return open wishes that may be tried now, the longest due first. Without wishes of nodes
-    whose driver is in `passing_over`, and of the nodes `but`; with `only`, of these nodes alone.
+    """Return open actions that are due, the longest due first. Left out are actions of nodes whose
+    driver is in `passing_over`, of the nodes `but` and, with `only`, of nodes other than these.
 
-    A node waits while one of its wishes is carried out: two commands to one switch at once would
-    end in any order."""
+    A node waits while one of its actions is carried out: two simultaneous commands to one switch
+    could take effect in either order.
+    """
     values = {"now": now, "limit": limit, "drivers": list(passing_over), "but": list(but)}
     if only is None:
         return ROWS.all(tx, _DUE, values)
@@ -54,12 +55,12 @@ def due(
 
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[PowerAction]:
-    """Return the node's newest wishes, the newest first."""
+    """Return the node's newest actions, the newest first."""
     return ROWS.every(tx, _a.node_id == node_id, order=_a.id.desc(), limit=limit)
 
 
 def newest(tx: Tx, node_id: int) -> int | None:
-    """Return the id of the node's newest open wish."""
+    """Return the id of the node's newest open action; None if there is none."""
     found: int | None = tx.scalar(
         select(func.max(_a.id)).where(_a.node_id == node_id, _a.done_at.is_(None))
     )
@@ -67,31 +68,31 @@ def newest(tx: Tx, node_id: int) -> int | None:
 
 
 def claim(tx: Tx, action: PowerAction, server: str, now: float, until: float) -> PowerAction | None:
-    """Take the wish, and one attempt of it, until `until`; None when somebody else has been
-    quicker."""
+    """Claim one attempt at the action until `until`; None if another server has claimed it
+    first."""
     as_seen = _a.done_at.is_(None), _a.attempts == action.attempts
     return ROWS.claim(tx, action.id, server, now, until, *as_seen)
 
 
 def shorten(tx: Tx, server: str, until: float) -> None:
-    """End claims of `server` that last longer at `until`."""
+    """Let claims of `server` that last longer end at `until`."""
     ROWS.shorten(tx, server, until, _a.done_at.is_(None))
 
 
 def close(tx: Tx, action: PowerAction, now: float, error: str = "") -> bool:
-    """Close a power command that is finished, dropped or given up (`error` says why); False when
+    """Close an action that is finished, dropped or given up (`error` says why); return False when
     `action`'s claim is no longer valid."""
     return ROWS.settle(tx, action, _a.done_at.is_(None), done_at=now, error=error)
 
 
 def again(tx: Tx, action: PowerAction, next_at: float, error: str, stage: int) -> bool:
-    """Note that the attempt failed: try again at `next_at`, in `stage`; False when `action`'s claim
-    is no longer valid."""
+    """Record that the attempt failed, and that the next one is due at `next_at` in `stage`; return
+    False when `action`'s claim is no longer valid."""
     return ROWS.settle(tx, action, _a.done_at.is_(None), next_at=next_at, error=error, stage=stage)
 
 
 def trouble(tx: Tx, node: Node) -> str:
-    """Return the failure of the newest wish of the node's generation; '' if there is none."""
+    """Return the error of the newest action of the node's generation; '' if there is none."""
     query = (
         select(_a.error)
         .where(_a.node_id == node.id, _a.generation == node.generation)
@@ -101,7 +102,7 @@ def trouble(tx: Tx, node: Node) -> str:
 
 
 def prune(tx: Tx, before: float, limit: int) -> int:
-    """Delete at most `limit` wishes that were finished before `before`; how many were."""
+    """Delete at most `limit` actions that were finished before `before`; return how many."""
     old = list(
         tx.scalars(select(_a.id).where(_a.done_at < before).order_by(_a.done_at).limit(limit))
     )
@@ -110,20 +111,21 @@ def prune(tx: Tx, before: float, limit: int) -> int:
 
 
 def measured(tx: Tx, drivers: Collection[str], after: int, limit: int) -> list[Node]:
-    """Return nodes of those drivers that are part of the site, with ids above `after`, by id."""
+    """Return the nodes with those drivers that are not retired and have ids above `after`, by
+    id."""
     n = t.nodes.c
     of_site = n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED
     return nodes.ROWS.every(tx, n.id > after, *of_site, order=n.id, limit=limit)
 
 
 def count_measured(tx: Tx, drivers: Collection[str]) -> int:
-    """Return how many nodes those drivers have, as `measured` lists them."""
+    """Return how many nodes with those drivers are not retired."""
     n = t.nodes.c
     return nodes.ROWS.count(tx, n.power_driver.in_(list(drivers)), n.state != NodeState.RETIRED)
 
 
 def set_watts(tx: Tx, node_id: int, driver: str, watts: float | None) -> None:
-    """Record what the node was just measured to draw, unless another driver has it now; None: it
-    could not be measured."""
+    """Record the watts that the node was measured to draw (None: the measurement failed), unless
+    the node has another driver now."""
     n = t.nodes.c
     nodes.ROWS.set_where(tx, n.id == node_id, n.power_driver == driver, watts=watts)

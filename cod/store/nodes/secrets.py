@@ -1,5 +1,5 @@
-"""Verifiers of the secrets that machines boot with, and of the sessions they were traded for (see
-wire/confd)."""
+"""Verifiers of the secrets that machines boot with, and of the sessions that agents get for them
+(see wire/confd)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def of_macs(tx: Tx, macs: Collection[str]) -> list[BootSecret]:
 
 
 def add(tx: Tx, secret: BootSecret) -> None:
-    """Keep a verifier."""
+    """Store a verifier."""
     ROWS.insert(tx, [secret])
 
 
@@ -40,5 +40,5 @@ def spend_all(tx: Tx, ids: Collection[str]) -> None:
 
 
 def purge(tx: Tx, now: float) -> None:
-    """Delete what has expired, of all machines."""
+    """Delete the expired verifiers of all machines."""
     tx.execute(delete(t.boot_secrets).where(_s.expires_at <= now))

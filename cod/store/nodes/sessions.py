@@ -1,5 +1,5 @@
-"""Open agent connections: one row a node, owned by the server that holds the connection. The newest
-wins."""
+"""Open connections of agents: one row a node, owned by the server that holds the connection. A
+node's newest connection replaces an older one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FORGET_REPORTS = Prepared(
     .values(reported=False, epoch=_s.epoch + bindparam("newer"))
 )
 _REPORTED = Prepared(update(t.sessions).where(*_PEERS).values(reported=True))
-# the node first, which is locked first wherever both are
+# the node's row comes first: every transaction that locks both rows locks the node's first
 _OF_PEER = Prepared(
     nodes.ROWS.select.add_columns(*ROWS.columns)
     .join_from(t.nodes, t.sessions)
@@ -78,11 +78,11 @@ _TO_SETTLE = (
 def open(
     tx: Tx, node_id: int, server: str, address: str, now: float, older: AgentSession | None = None
 ) -> int:
-    """Record a new connection of that node in the place of the `older` one, as it was read in this
-    transaction, locked; return its epoch.
+    """Record a new connection of the node in place of `older`, which this transaction has read and
+    locked; return the new connection's epoch.
 
-    Epochs are milliseconds since 1970, pushed on if clocks disagree, so that they grow even if the
-    row was deleted. What has happened to the older connection since may have raised its by one.
+    Epochs are milliseconds since 1970, raised if clocks disagree, so that they grow even if the row
+    was deleted. The epoch of `older` may have been raised by one since it began.
     """
     epoch = max(int(now * 1000), older.epoch + 2 if older else 0)
     row = AgentSession(node_id, server, epoch, address, now, now, False, "")
@@ -93,7 +93,7 @@ def open(
 
 def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
     """Return the node that speaks on that connection, and the connection, both locked. Raises
-    `Refused` ('conflict') when a newer one replaced it."""
+    `Refused` ('conflict') when a newer connection has replaced it."""
     row = _OF_PEER.row(tx, _values(peer))
     if row is None:
         raise Refused("conflict", "the node has a newer connection")
@@ -101,8 +101,8 @@ def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
 
 
 def close(tx: Tx, peer: Peer) -> bool:
-    """Close a session whose connection is gone; return False when a newer one has replaced it:
-    nothing was changed."""
+    """Delete the connection of `peer`, which has ended; return False, and delete nothing, when a
+    newer connection has replaced it."""
     return _CLOSE.write(tx, _values(peer)) == 1
 
 
@@ -114,7 +114,7 @@ def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
 
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
-    """Make the connection that of another node, which has none: return its key from now on."""
+    """Make the connection that of another node, which has none, and return its new key."""
     ROWS.set_where(tx, *_is(peer), node_id=node_id)
     return replace(peer, node_id=node_id)
 
@@ -131,13 +131,13 @@ def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
 
 def forget_reports(tx: Tx, node_ids: Sequence[int], *, newer: bool = False) -> None:
     """Send no more orders on the nodes' connections, as the nodes are about to lose their power.
-    Their agents have to report again; on newer connections, if `newer`."""
+    Their agents have to report again, and on newer connections if `newer`."""
     _FORGET_REPORTS.write(tx, {"nodes": node_ids, "newer": int(newer)})
 
 
 def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
-    """Record, for each (node id, epoch of its connection, order's id), the order that was sent
-    last; '' for none."""
+    """Record the order that was sent last on connections: (node id, epoch of the connection, id of
+    the order or '')."""
     # by id, as `touch` meets them: two that lock each other's rows would both have to begin again
     rows = (
         RowChange({"node_id": node, "epoch": epoch}, {"order_sent": order})
@@ -149,15 +149,16 @@ def set_sent(tx: Tx, sent: Iterable[tuple[int, int, str]]) -> None:
 def waiting(
     tx: Tx, server: str, but: Collection[int] = (), limit: int = 200
 ) -> list[tuple[Node, AgentSession]]:
-    """Return nodes whose order is not the one last sent on their connection to `server`, without
-    those whose ids are in `but`."""
+    """Return nodes connected to `server` whose present order is not the one sent last on their
+    connection, except the nodes `but`."""
     rows = _WAITING.rows(tx, {"by": server, "but": list(but), "limit": limit})
     return [(nodes.ROWS.read(row, ROWS.width), ROWS.read(row)) for row in rows]
 
 
 def image_receivers(tx: Tx, node_ids: Collection[int]) -> list[ImageReceiver]:
-    """Return the nodes that are being primed with the templates of those nodes and whose agents
-    have reported, in the order in which their priming began; equals by block and switch port."""
+    """Return the nodes that are being primed with the same templates as `node_ids` and whose agents
+    have reported. They are in the order in which their priming began; nodes that began together, in
+    the order of blocks and switch ports."""
     n, v, some = t.nodes.c, t.vclusters.c, t.nodes.alias().c
     own = and_(n.disk == Disk.TABLES, n.cached_group_id == v.group_id)
     near = (func.coalesce(n.block_id, 0), func.coalesce(n.remote, ""), func.coalesce(n.circuit, ""))
@@ -182,7 +183,7 @@ def image_receivers(tx: Tx, node_ids: Collection[int]) -> list[ImageReceiver]:
 
 
 def of_server(tx: Tx, server: str) -> dict[int, int]:
-    """Return the epochs of the connections that are recorded for `server`, by node."""
+    """Return the epochs of the connections that `server` holds, by node."""
     return {
         row[0]: row[1]
         for row in tx.execute(select(_s.node_id, _s.epoch).where(_s.server == server))
@@ -190,8 +191,8 @@ def of_server(tx: Tx, server: str) -> dict[int, int]:
 
 
 def peers_of(tx: Tx, server: str) -> list[Peer]:
-    """Return the connections that are recorded for `server`, as peers (their MAC is not known any
-    more)."""
+    """Return the connections that `server` holds as peers. Their MACs are not stored, so they are
+    ''."""
     return [Peer(node_id, server, epoch, "") for node_id, epoch in of_server(tx, server).items()]
 
 
@@ -201,22 +202,22 @@ def touch(tx: Tx, server: str, now: float) -> None:
 
 
 def seen(tx: Tx, when: Iterable[tuple[int, float]]) -> None:
-    """Record when nodes were last heard: (node, time) pairs."""
+    """Record when nodes last sent something: (node, time) pairs."""
     update_all(tx, t.nodes, (RowChange({"id": node}, {"last_seen": at}) for node, at in when))
 
 
 def silent(tx: Tx, before: float, limit: int = 200) -> list[Node]:
-    """Return nodes in the warm reserve since before `before` without a connection that was held
-    then or later.
+    """Return nodes that have been in the warm reserve since before `before`, and have no connection
+    that a server has confirmed since `before`.
 
-    Such are left when the server that held their connections died for good.
+    Such nodes remain when the server that held their connections has died for good.
     """
     return nodes.ROWS.all(tx, _SILENT, {"before": before, "limit": limit})
 
 
 def to_settle(tx: Tx, since: float) -> list[Node]:
-    """Return nodes in the trampoline whose agent has reported on a connection that was held at
-    `since` or later: they can be settled. None that is held."""
+    """Return nodes in the trampoline that can be settled: their agents have reported, on
+    connections that a server has confirmed since `since`. Nodes that are held are left out."""
     return nodes.ROWS.all(tx, _TO_SETTLE, {"since": since})
 
 

@@ -1,7 +1,8 @@
-"""Switch ports: which NIC is on which, the VLANs that are wanted, and the outcome of attempts.
+"""Switch ports: the NIC on each port, the VLAN that is requested for it, and the outcome of
+attempts.
 
-A wish has a sequence number. An outcome is written only while its wish is the newest, so that a
-session that is late cannot say anything of a node that has moved on.
+A request for a VLAN has a sequence number. An outcome is written only while its request is the
+newest, so that a late session with a switch cannot overwrite anything after the node has moved on.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ def usable(mac: ColumnElement[str], *, away: bool = False) -> ColumnElement[bool
 
 
 def at(tx: Tx, switch: str, port: str, *, lock: bool = False) -> SwitchPort | None:
-    """Return the row of a switch's port."""
+    """Return the row of a switch's port; None if there is none."""
     return ROWS.by(tx, switch=switch, port=port, lock=lock)
 
 
 def of_mac(tx: Tx, mac: str, *, lock: bool = False) -> SwitchPort | None:
-    """Return the port that the NIC is on, as far as that is known."""
+    """Return the port that the NIC is connected to; None if that is not known."""
     return ROWS.by(tx, mac=mac, lock=lock)
 
 
 def known(tx: Tx, macs: Sequence[str]) -> set[str]:
-    """Return those of the NICs whose ports are known."""
+    """Return those of the MACs whose ports are known."""
     return found_in(tx, _p.mac, macs)
 
 
@@ -53,8 +54,8 @@ def of_node(tx: Tx, node_id: int) -> list[SwitchPort]:
 
 
 def listed(tx: Tx, switch: str | None = None, node: str | None = None) -> list[SwitchPortView]:
-    """Return ports with their nodes' names, by switch and port: all, those of a switch, or those of
-    a node."""
+    """Return ports with their nodes' names, by switch and port: all ports, those of a switch, or
+    those of a node."""
     query = ROWS.select.add_columns(t.nodes.c.name).order_by(_p.switch, _p.port)
     query = query.outerjoin(t.nodes, t.nodes.c.id == _p.node_id)
     if switch is not None:
@@ -67,17 +68,17 @@ def listed(tx: Tx, switch: str | None = None, node: str | None = None) -> list[S
 def add(
     tx: Tx, *, switch: str, port: str, node_id: int, mac: str, source: str, now: float
 ) -> SwitchPort:
-    """Add a port with the NIC that is on it. IntegrityError when the port or the NIC has a row
-    already."""
+    """Add a port with the NIC that is connected to it. Raises IntegrityError when the port or the
+    NIC has a row already."""
     return ROWS.add(
         tx, switch=switch, port=port, node_id=node_id, mac=mac, source=source, seen_at=now
     )
 
 
 def wish(tx: Tx, port: SwitchPort, vlan: int | None, now: float) -> SwitchPort:
-    """Want the port in that VLAN; None: in its switch's provisioning VLAN. Returns the port as it
-    is now. A wish that is replaced before it was read back may have been carried out, or is just
-    now: the port counts as being in that VLAN until it is read."""
+    """Request that the port be put into the VLAN (None: its switch's provisioning VLAN), and return
+    the changed port. The former request may have been carried out, or may be under way: until its
+    outcome is read, the port counts as being in the VLAN of that request."""
     unread = port.applied_seq != port.seq and port.wanted_vlan is not None
     return change(
         tx,
@@ -94,13 +95,13 @@ def wish(tx: Tx, port: SwitchPort, vlan: int | None, now: float) -> SwitchPort:
 
 
 def hand_over(tx: Tx, node_id: int, heir_id: int) -> None:
-    """Give all ports of a node to another node, which its NICs turned out to belong to."""
+    """Move all ports of a node to another node, to which its NICs really belong."""
     ROWS.set_where(tx, _p.node_id == node_id, node_id=heir_id)
 
 
 def detach(tx: Tx, node_ids: Sequence[int]) -> None:
-    """Take those nodes' NICs from their ports; a port that COD has changed goes back to
-    provisioning."""
+    """Remove those nodes' NICs from their ports. A port that COD has changed goes back to the
+    provisioning VLAN."""
     mine = _p.node_id.in_(node_ids)
     for port in ROWS.every(tx, mine, _p.wanted_vlan.is_not(None), order=_p.id, lock=True):
         wish(tx, port, None, port.wished_at)  # due at once
@@ -108,7 +109,7 @@ def detach(tx: Tx, node_ids: Sequence[int]) -> None:
 
 
 def due(tx: Tx, switch: str, now: float, limit: int) -> list[SwitchPort]:
-    """Return the switch's ports that are due for a change or a verification: wishes first, the
+    """Return the switch's ports that are due for a change or a verification: changes first, the
     longest due first."""
     order = case((_p.applied_seq == _p.seq, 1), else_=0), _p.next_at, _p.id
     return ROWS.every(tx, _p.switch == switch, _p.next_at <= now, order=order, limit=limit)
@@ -120,8 +121,8 @@ def switches_due(tx: Tx, now: float) -> set[str]:
 
 
 def outcome(tx: Tx, port: SwitchPort, **columns: Any) -> bool:
-    """Write what came of an attempt for `port`; False, and nothing is written, when a newer wish
-    has been made."""
+    """Write the outcome of an attempt for `port`; return False, and write nothing, when a newer
+    request has been made."""
     return ROWS.set_where(tx, _p.id == port.id, _p.seq == port.seq, **columns) == 1
 
 
@@ -140,8 +141,8 @@ def verify_soon(tx: Tx, port_ids: Collection[int], now: float) -> None:
 
 
 def counts(tx: Tx) -> dict[str, dict[str, int]]:
-    """Return, by switch: how many ports are known ('ports'), wait for their VLAN ('pending'), and
-    were given up ('given_up')."""
+    """Return, by switch, the numbers of its known ports ('ports'), of ports that wait for their
+    VLAN ('pending'), and of ports that were given up ('given_up')."""
     pending = case((and_(_p.applied_seq != _p.seq, _p.given_up.is_(False)), 1), else_=0)
     query = select(
         _p.switch,
@@ -156,7 +157,8 @@ def counts(tx: Tx) -> dict[str, dict[str, int]]:
 
 
 def vlans(tx: Tx) -> set[int]:
-    """Return the VLANs that ports are in or are wanted in, some provisioning VLANs among them."""
+    """Return the VLANs that ports are in or are to be put into, including some provisioning
+    VLANs."""
     in_use: set[int] = set()
     for column in (_p.wanted_vlan, _p.applied_vlan):
         in_use |= set(tx.scalars(select(column).where(column.is_not(None)).distinct()))
@@ -164,5 +166,5 @@ def vlans(tx: Tx) -> set[int]:
 
 
 def forget_unused(tx: Tx, switches: Collection[str]) -> None:
-    """Delete ports without a NIC of switches that are not among `switches`."""
+    """Delete the ports without a NIC that belong to switches other than `switches`."""
     tx.execute(delete(t.switch_ports).where(_p.mac.is_(None), _p.switch.not_in(list(switches))))

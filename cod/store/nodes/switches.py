@@ -1,7 +1,7 @@
-"""Sessions with switches: who has the claim on one, and what came of the last.
+"""Sessions with switches: the claim of each switch, and the outcome of the last session.
 
-A claim is the pair (`claimed_by`, `epoch`): each claim adds one to the epoch, so that a server that
-comes back after its claim ran out and was taken over is told from the new owner.
+A claim is the pair (`claimed_by`, `epoch`): each claim adds one to the epoch, which tells a server
+whose claim ran out and was taken over from the new owner.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ get, shorten = ROWS.get, ROWS.shorten
 
 
 def every(tx: Tx) -> list[SwitchSession]:
-    """Return the known facts of every switch, by name."""
+    """Return the row of every switch, by name."""
     return ROWS.every(tx, order=_s.name)
 
 
 def keep(tx: Tx, names: Collection[str]) -> None:
-    """Have a row for each of those switches, and none for others."""
+    """Add rows for those of the switches that have none, and delete the rows of all others."""
     known = set(tx.scalars(select(_s.name)))
     if gone := known - set(names):
         tx.execute(delete(t.switches).where(_s.name.in_(gone)))
@@ -38,7 +38,7 @@ def keep(tx: Tx, names: Collection[str]) -> None:
 def claim(
     tx: Tx, switch: SwitchSession, server: str, now: float, until: float
 ) -> SwitchSession | None:
-    """Claim the switch until `until`; None when another server has been quicker."""
+    """Claim the switch until `until`; None when another server has claimed it first."""
     as_seen = _s.epoch == switch.epoch
     return ROWS.claim(
         tx, switch.name, server, now, until, as_seen, count="epoch", check_wanted=False
@@ -46,8 +46,8 @@ def claim(
 
 
 def ended(tx: Tx, name: str, epoch: int, **columns: Any) -> bool:
-    """End the session of that epoch with its outcome; False, and nothing is written, when the claim
-    was lost."""
+    """End the session of that epoch with its outcome; return False, and write nothing, when the
+    claim was lost."""
     done = ROWS.set_where(
         tx, _s.name == name, _s.epoch == epoch, claimed_by=None, claim_expires=None, **columns
     )
@@ -55,8 +55,8 @@ def ended(tx: Tx, name: str, epoch: int, **columns: Any) -> bool:
 
 
 def is_check_wanted(tx: Tx, now: float) -> bool:
-    """Return whether a session with any switch is wanted, whether ports are due or not: somebody
-    asked for it, or the last one failed."""
+    """Return whether a session with some switch is due even without due ports, because somebody
+    requested it or the last session failed."""
     wanted = or_(_s.check_wanted.is_(True), and_(_s.failures > 0, _s.next_at <= now))
     return ROWS.exists(tx, wanted)
 
@@ -67,5 +67,5 @@ def away(tx: Tx) -> list[str]:
 
 
 def want_check(tx: Tx, name: str) -> None:
-    """Want a session with the switch at once, whether ports are due or not."""
+    """Request a session with the switch at once, even without due ports."""
     ROWS.set_where(tx, _s.name == name, check_wanted=True, next_at=0.0)

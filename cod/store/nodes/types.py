@@ -1,4 +1,4 @@
-"""Node types: equivalence classes of nodes, made as nodes are discovered."""
+"""Node types: equivalence classes of nodes, added as nodes are discovered."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, nested
 from cod.store.rows import Rows
 
-# by an administrator
+# columns that administrators set
 _GIVEN = ("cost", "warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
 _k = t.node_types.c
 ROWS = Rows(NodeType, t.node_types, noun="node type")
@@ -33,11 +33,12 @@ def known(tx: Tx, canonical: str) -> NodeType | None:
 def of(
     tx: Tx, canonical: str, now: float, *, system: str = "", like: NodeType | None = None
 ) -> NodeType:
-    """Return the type with those canonical attributes, of which `system` is the product
-    (`equal.system`). Make it if they are new.
+    """Return the type with those canonical attributes, and add it if it is new. `system` is the
+    product among them (`equal.system`). A new type takes cost, marks and watts from `like`.
 
-    A rack of equal machines reports at once, to several servers: the second server takes the type
-    that the first has made. A new type takes cost, marks and watts from `like`."""
+    A rack of equal machines reports at once, to several servers: the second server uses the type
+    that the first one has added.
+    """
     found = known(tx, canonical)
     if found is not None:
         return found
@@ -45,7 +46,7 @@ def of(
     product = _digest(system) if system else None
     own = {"cost": 1.0} if like is None else {name: getattr(like, name) for name in _GIVEN}
     number = (tx.scalar(select(func.max(_k.id))) or 0) + 1
-    # an administrator may have given the first to another
+    # an administrator may have given the first name to another type
     for name in (f"type{number}", f"type-{digest[:12]}"):
         with suppress(exc.IntegrityError), tx.begin_nested():
             tx.execute(
@@ -69,8 +70,8 @@ def _digest(text: str) -> str:
 
 
 def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
-    """Return how many nodes of each type (of one, if it is named) are in each state; types without
-    nodes are left out."""
+    """Return the number of nodes by type and state, for all types or for one; types without nodes
+    are left out."""
     n = t.nodes.c
     query = select(n.type_id, n.state, func.count()).group_by(n.type_id, n.state)
     query = query.where(n.type_id.is_not(None) if type_id is None else n.type_id == type_id)
@@ -78,7 +79,7 @@ def states(tx: Tx, type_id: int | None = None) -> dict[int, dict[str, int]]:
 
 
 class Sibling(NamedTuple):
-    """A type, and how many nodes are of it."""
+    """A type, and how many nodes have it."""
 
     name: str
     attributes: str
@@ -86,7 +87,7 @@ class Sibling(NamedTuple):
 
 
 def most_like(tx: Tx, system: str) -> Sibling | None:
-    """Return the type that most nodes have of those of the product; None if no node has one."""
+    """Return the most frequent type of the product; None if no node is of this product."""
     n = t.nodes.c
     count = func.count(n.id)
     query = (
@@ -105,7 +106,7 @@ def most_like(tx: Tx, system: str) -> Sibling | None:
 
 
 def delete_unused(tx: Tx, type_id: int) -> bool:
-    """Delete a type that nothing names; False where a node or a past reclaim does."""
+    """Delete a type; return False while a node or a past reclaim names it."""
     try:
         with tx.begin_nested():
             ROWS.remove(tx, type_id)
@@ -124,7 +125,7 @@ class Reported(NamedTuple):
 
 
 def reported(tx: Tx, after: int, limit: int) -> list[Reported]:
-    """Return nodes that have reported, by id, those after the id `after`."""
+    """Return nodes that have reported and have ids above `after`, by id."""
     n = t.nodes.c
     query = select(n.id, n.type_id, n.attributes, n.reported_at).where(
         n.id > after, n.attributes.is_not(None)
@@ -133,7 +134,8 @@ def reported(tx: Tx, after: int, limit: int) -> list[Reported]:
 
 
 def put(tx: Tx, node: Reported, type_id: int) -> bool:
-    """Give the node its type, unless it has reported again meanwhile, which is newer."""
+    """Set the node's type, unless the node has reported again meanwhile; return whether it was
+    set."""
     n = t.nodes.c
     query = (
         update(t.nodes)

@@ -1,4 +1,5 @@
-"""Transitions of nodes in order, and the progress of disks being written or read."""
+"""Transitions of nodes in order, and the progress of nodes whose disks are being written or
+read."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from cod.store.engine import Tx
 
 def events(tx: Tx, after: int) -> list[Mapping[str, Any]]:
     """Return transitions with ids after `after`, oldest first: the history's columns, with `node`
-    and `vcluster` by name, the holder's `group_id` and the `left_group_id` of who held it
-    before."""
+    and `vcluster` by name, the `group_id` of the holder, and the `left_group_id` of the holder
+    before the transition."""
     h, before, held = t.node_history, t.node_history.alias(), t.vclusters.alias()
     left = (
         select(held.c.group_id)
@@ -42,8 +43,8 @@ def events(tx: Tx, after: int) -> list[Mapping[str, Any]]:
 
 
 def progress(tx: Tx) -> list[Mapping[str, Any]]:
-    """Return how far the nodes are whose disks are being written or read now, and their holders'
-    `group_id`."""
+    """Return the progress of the nodes whose disks are being written or read now, with their
+    holders' `group_id`."""
     n = t.nodes
     query = select(
         n.c.name.label("node"),

@@ -1,4 +1,4 @@
-"""Kinds of notices that people want by mail, and notices that wait for a daily mail."""
+"""Users' choices of the notices that they get by mail, and notices that wait for a daily mail."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _u, _p, _g = t.users.c, t.group_permissions.c, t.groups.c
 
 
 class Chooser(NamedTuple):
-    """A person who has chosen when a kind of notices comes by mail.
+    """A user who has chosen when notices of a kind come by mail.
 
     manages  may change the addresses that the group, or the site, names for its notices
     """
@@ -32,13 +32,13 @@ class Chooser(NamedTuple):
 
 
 def of(tx: Tx, user_id: int) -> dict[str, NoticeMail]:
-    """Return what the user has chosen, by kind."""
+    """Return the user's choices, by kind."""
     rows = tx.execute(select(_c.kind, _c.mail).where(_c.user_id == user_id))
     return {kind: NoticeMail(mail) for kind, mail in rows}
 
 
 def put(tx: Tx, user_id: int, chosen: Mapping[str, NoticeMail], now: float) -> None:
-    """Note what the user has chosen, by kind. The user's row is locked."""
+    """Replace the user's choices for the kinds in `chosen`. The user's row is locked."""
     tx.execute(delete(t.notice_choices).where(_c.user_id == user_id, _c.kind.in_(list(chosen))))
     rows = [
         {"user_id": user_id, "kind": kind, "mail": mail.value, "chosen_at": now}
@@ -50,8 +50,8 @@ def put(tx: Tx, user_id: int, chosen: Mapping[str, NoticeMail], now: float) -> N
 
 
 def choosers(tx: Tx, kind: str, group_id: int | None, since: float | None = None) -> list[Chooser]:
-    """Return members of the group (None: the site's administrators) with an address who have chosen
-    for that kind; `since`: by then."""
+    """Return the members of the group (None: the site's administrators) who have an address and a
+    choice for that kind; with `since`, only choices that were made by then."""
     query = (
         select(_u.id, _u.email, _c.mail)
         .join_from(t.notice_choices, t.users, _u.id == _c.user_id)
@@ -81,26 +81,26 @@ def collect(tx: Tx, notice_id: int, user_ids: Collection[int]) -> None:
 
 
 def _due(before: float) -> ColumnElement[bool]:
-    """Return whether a notice is of before then, or of a clock that was ahead by a day or more:
-    such a one would wait for years, and let the others wait behind it."""
+    """Return the condition that a notice is older than `before`, or a day or more ahead of the
+    clock: otherwise such a notice would wait for years, and hold up the notices behind it."""
     return or_(_n.at < before, _n.at >= before + 2 * DAY)
 
 
 def waits(tx: Tx, before: float) -> bool:
-    """Return whether a notice of before then waits for a daily mail."""
+    """Return whether a notice older than `before` waits for a daily mail."""
     oldest = select(_d.notice_id).order_by(_d.notice_id).limit(1).scalar_subquery()
     return bool(tx.scalar(select(exists().where(_n.id == oldest, _due(before)))))
 
 
 def waiting(tx: Tx, before: float, limit: int) -> list[int]:
-    """Return users for whom notices of before then wait, at most `limit`, by id."""
+    """Return at most `limit` users for whom notices older than `before` wait, by id."""
     query = select(_d.user_id).join(t.notices, _n.id == _d.notice_id).where(_due(before))
     return list(tx.scalars(query.distinct().order_by(_d.user_id).limit(limit)))
 
 
 def take(tx: Tx, user_id: int, before: float) -> list[tuple[Notice, str | None]]:
-    """Return the notices of before then that wait for the user and that the user may still see,
-    each with its group, and let them wait no more. The user's row is locked."""
+    """Return the notices older than `before` that wait for the user and that the user may still
+    see, each with its group's name, and delete all waiting ones. The user's row is locked."""
     rows = (
         select(*ROWS.columns, _g.name, _may_see())
         .join_from(t.notice_digests, t.notices, _n.id == _d.notice_id)
@@ -116,7 +116,7 @@ def take(tx: Tx, user_id: int, before: float) -> list[tuple[Notice, str | None]]
 
 
 def _may_see() -> ColumnElement[bool]:
-    """Return whether the notice is the user's to read: told to a group of theirs, or an
-    administrator."""
+    """Return the condition that the user may read the notice: as an administrator, or as a member
+    of the group that it was sent to."""
     member = exists().where(_p.user_id == _u.id, _p.group_id == _n.group_id)
     return or_(_u.admin, member)

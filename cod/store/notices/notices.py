@@ -1,9 +1,9 @@
-"""Notices, the deliveries that they are to have, and who has read which: of each user all notices
-up to one, and single ones after it.
+"""Notices, their deliveries, and the notices that each user has read: all up to one id, and single
+ones after it.
 
-A claim of a delivery is the pair (`claimed_by`, `attempts`), as of a power wish
-(`store.nodes.power`): each claim counts one attempt, so a server that comes back late cannot write
-over what another did meanwhile.
+A claim of a delivery is the pair (`claimed_by`, `attempts`), as for a power action
+(`store.nodes.power`): each claim counts one attempt, so a late server cannot overwrite the result
+of another.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ DIGEST = "digest"
 
 
 def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: Any) -> Notice:
-    """Return a new notice, and a delivery of it to each target: (channel, address). `columns` as in
-    the table."""
+    """Add a notice with a delivery to each of the targets, (channel, address), and return the
+    notice. `columns` as in the table."""
     notice = ROWS.add(tx, at=now, **columns)
     for channel, target in targets:
         send(tx, notice.id, channel, target, now)
@@ -56,13 +56,14 @@ def add(tx: Tx, targets: Iterable[tuple[str, str]], *, now: float, **columns: An
 
 
 def add_all(tx: Tx, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add notices that are only shown, and delivered to no target; each with the same columns."""
+    """Add notices that are only shown on pages and delivered to no target; each has the same
+    columns."""
     insert_all(tx, t.notices, rows)
 
 
 def add_events(tx: Tx, group: Group, kind: str, subject: str, events: str, now: float) -> None:
-    """Post to the group's webhook what happened (JSON): for programs, so people are not shown
-    it."""
+    """Add a delivery of events (JSON) to the group's webhook. It is for programs, so people are not
+    shown it."""
     webhook = [(WEBHOOK, group.webhook)]
     about = dict(kind=kind, group_id=group.id, subject=subject, about="", events=events)
     add(tx, webhook, now=now, **about)
@@ -83,7 +84,7 @@ def send(tx: Tx, notice_id: int, channel: str, target: str, now: float) -> int:
 
 
 def due(tx: Tx, now: float, limit: int) -> list[tuple[str, str, int]]:
-    """Return (channel, target, id of its most urgent delivery) for targets that may be sent to now,
+    """Return (channel, target, id of its most urgent delivery) for the targets with a due delivery,
     the longest due first. A target with a delivery under way is left out."""
     other = t.notice_sends.alias()
     busy = exists().where(
@@ -103,14 +104,14 @@ def due(tx: Tx, now: float, limit: int) -> list[tuple[str, str, int]]:
 
 
 def claim(tx: Tx, send_id: int, server: str, now: float, until: float) -> Send | None:
-    """Take the delivery, and one attempt of it, until `until`; None when somebody else has been
-    quicker."""
+    """Claim one attempt at the delivery until `until`; None when another server has claimed it
+    first."""
     open_ = _s.done_at.is_(None), _s.next_at <= now
     return SENDS.claim(tx, send_id, server, now, until, *open_)
 
 
 def close(tx: Tx, send: Send, now: float, delivered: bool, error: str = "") -> bool:
-    """Close a notice as `delivered` or given up; return False when `send`'s claim is no longer
+    """Close a delivery as `delivered` or given up; return False when `send`'s claim is no longer
     valid."""
     return SENDS.settle(
         tx, send, _s.done_at.is_(None), done_at=now, delivered=delivered, error=error
@@ -118,27 +119,28 @@ def close(tx: Tx, send: Send, now: float, delivered: bool, error: str = "") -> b
 
 
 def again(tx: Tx, send: Send, next_at: float, error: str) -> bool:
-    """Note that the attempt failed: try again at `next_at`; False when `send`'s claim is no longer
-    valid."""
+    """Record that the attempt failed, and that the next one is due at `next_at`; return False when
+    `send`'s claim is no longer valid."""
     return SENDS.settle(tx, send, _s.done_at.is_(None), next_at=next_at, error=error)
 
 
 def sent(tx: Tx, send_id: int, group_id: int) -> Send | None:
-    """Return a delivery to that group."""
+    """Return the delivery if it is one to that group; else None."""
     own = _s.notice_id.in_(select(_n.id).where(_n.group_id == group_id))
     return SENDS.find(tx, _s.id == send_id, own)
 
 
 def rest(tx: Tx, channel: str, target: str | None, until: float) -> None:
-    """Send nothing open to `target` (None: to any of the channel) before `until`."""
+    """Postpone the open deliveries to `target` (None: to all targets of the channel) until
+    `until`."""
     SENDS.set_where(tx, *_open(channel, target), _s.next_at < until, next_at=until)
 
 
 def give_up(
     tx: Tx, channel: str, target: str | None, before: float, now: float, error: str
 ) -> None:
-    """Give up the open deliveries to `target` (None: to any of the channel) of notices older than
-    `before`."""
+    """Give up the open deliveries to `target` (None: to all targets of the channel) whose notices
+    are older than `before`."""
     old = select(_n.id).where(_n.at <= before)
     idle = or_(_s.claim_expires.is_(None), _s.claim_expires <= now)
     SENDS.set_where(
@@ -173,8 +175,8 @@ def redirect(tx: Tx, group_id: int, channel: str, target: str, now: float) -> No
 
 
 def forget(tx: Tx, group_id: int) -> None:
-    """Remove all that the group was told. The newest of all notices stays, and is the site's then:
-    SQLite would give its id a second time."""
+    """Delete the notices to the group. The newest of all notices stays, as one to administrators,
+    because SQLite would reuse its id."""
     own = select(_n.id).where(_n.group_id == group_id)
     for table in (t.notice_sends, t.notice_reads, t.notice_digests):
         tx.execute(delete(table).where(table.c.notice_id.in_(own)))
@@ -183,7 +185,7 @@ def forget(tx: Tx, group_id: int) -> None:
 
 
 def forget_events(tx: Tx, before: float, limit: int) -> None:
-    """Remove posts of events that were written before then and are done, at most `limit`. As in
+    """Delete at most `limit` deliveries of events that are older than `before` and closed. As in
     `forget`, the newest notice of all stays."""
     waits = exists().where(_s.notice_id == _n.id, _s.done_at.is_(None))
     old = list(
@@ -205,8 +207,8 @@ def every(
     notice_id: int | None = None,
     limit: int = 1000,
 ) -> list[NoticeView]:
-    """Return notices with their deliveries, oldest first: those with ids after `after`, or the
-    newest ones without it."""
+    """Return notices with their deliveries, oldest first: those with ids after `after`, or without
+    it the newest ones."""
     rows = query(None)
     rows = rows.where(_n.events.is_(None) if notice_id is None else _n.id == notice_id)
     if after is None:
@@ -215,7 +217,8 @@ def every(
 
 
 def query(groups: frozenset[int] | None) -> Select[Any]:
-    """Return the rows that `seen` takes, without an order: notices to these groups (None: all)."""
+    """Return the query whose rows `seen` takes, without an order: notices to these groups (None:
+    all notices)."""
     return (
         select(*ROWS.columns, t.groups.c.name, t.vclusters.c.name)
         .select_from(
@@ -249,8 +252,9 @@ def newest(tx: Tx) -> int:
 
 
 def newest_before(tx: Tx, transition: int) -> int:
-    """Return the id of the newest notice that is older than the transition with that id, or than
-    the next one there is."""
+    """Return the id of the newest notice that is older than the transition with that id. If that
+    transition is deleted, the next one counts; if there is none, return the newest notice of
+    all."""
     at = (
         select(t.node_history.c.at)
         .where(t.node_history.c.id >= transition)
@@ -267,8 +271,8 @@ def newest_before(tx: Tx, transition: int) -> int:
 
 
 def _unread(site: bool) -> Select[tuple[int]]:
-    """Return the query for notices since the user was made that the user has not read; `site`:
-    those to administrators, too."""
+    """Return the query for notices that the user has not read and that came after the user was
+    added; with `site`, also notices to administrators."""
     user: BindParameter[int] = bindparam("user_id")
     own = _n.group_id.in_(bindparam("groups", expanding=True))
     up_to = select(_u.notices_read).where(_u.id == user).scalar_subquery()
@@ -296,29 +300,29 @@ def _reader(who: Who) -> dict[str, Any]:
 
 
 def unread_count(tx: Tx, who: Who) -> int:
-    """Return how many notices to the groups of `who` and, of an administrator's, to the site's
-    administrators `who` has not read, `COUNTED` at most; of what is no person 0."""
+    """Return how many notices `who` has not read, at most `COUNTED`: notices to the groups of `who`
+    and, if `who` is an administrator, to administrators. For a client without a user, return 0."""
     if who.user_id is None:
         return 0
     return tx.scalar(_COUNTED[who.admin], {**_reader(who), "most": COUNTED}) or 0
 
 
 def unread_among(tx: Tx, who: Who, among: Collection[int]) -> set[int]:
-    """Return which of these notices `who` has not read; of what is no person none."""
+    """Return those of the notices that `who` has not read; none for a client without a user."""
     if who.user_id is None or not among:
         return set()
     return set(tx.scalars(_UNREAD[who.admin].where(_n.id.in_(among)), _reader(who)))
 
 
 def mark_read(tx: Tx, user_id: int, notice_ids: Collection[int]) -> None:
-    """Note that the user has read these unread notices."""
+    """Record that the user has read these unread notices."""
     rows = [{"user_id": user_id, "notice_id": one} for one in sorted(notice_ids)]
     if rows:
         tx.execute(insert(t.notice_reads), rows)
 
 
 def mark_all_read(tx: Tx, user_id: int, until: int) -> None:
-    """Note that the user has read all notices up to the one with that id."""
+    """Record that the user has read all notices up to the one with that id."""
     tx.execute(
         update(t.users).where(_u.id == user_id, _u.notices_read < until).values(notices_read=until)
     )

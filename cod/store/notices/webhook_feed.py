@@ -1,7 +1,7 @@
-"""Events of nodes and vclusters, for the groups that have them posted to their webhooks.
+"""Events of nodes and vclusters, for groups that have them posted to their webhooks.
 
-A mark says up to which row of a history it was posted: `marks.at` holds the row's id. Rows younger
-than `SETTLED` are left for the next time, because MariaDB may commit them out of order.
+A mark records up to which row of a history events were posted: `marks.at` holds the row's id. Rows
+younger than `SETTLED` are left for the next time, because MariaDB may commit them out of order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MOST = 1000  # rows at a time
 
 
 class Happened(NamedTuple):
-    """Something that happened: its row, when, and what of it each group is told that it concerns,
-    by id."""
+    """A row of a history, and the event to post about it to each group that it concerns, by group
+    id."""
 
     id: int
     at: float
@@ -31,7 +31,7 @@ class Happened(NamedTuple):
 
 
 def readers(tx: Tx) -> dict[str, list[Group]]:
-    """Return which groups have which of `KINDS` posted."""
+    """Return, for each of `KINDS`, the groups that have such events posted."""
     recipients = [
         group for group in groups.every(tx) if group.webhook and group.events != ("notices",)
     ]
@@ -39,7 +39,8 @@ def readers(tx: Tx) -> dict[str, list[Group]]:
 
 
 def mark(tx: Tx, kind: str) -> int | None:
-    """Return the row up to which events were posted; None: no group posts them yet."""
+    """Return the id of the row up to which events were posted; None if no group has any posted
+    yet."""
     found = watermarks.at(tx, _name(kind))
     return None if found is None else int(found)
 
@@ -51,13 +52,13 @@ def begin(tx: Tx, kind: str) -> None:
 
 
 def move(tx: Tx, kind: str, before: int, after: int) -> bool:
-    """Move the mark to the row that was posted last; False when another server has moved the mark
+    """Move the mark to the row that was posted last; return False when another server has moved it
     meanwhile."""
     return watermarks.move(tx, _name(kind), float(before), float(after))
 
 
 def end(tx: Tx, kind: str) -> None:
-    """Post events no more."""
+    """Stop posting events of that kind."""
     watermarks.forget(tx, _name(kind))
 
 
@@ -69,7 +70,7 @@ _TABLES: dict[str, Table] = {"vclusters": t.vcluster_history, "nodes": t.node_hi
 
 
 def happened(tx: Tx, kind: str, after: int, now: float) -> list[Happened]:
-    """Return what happened since, oldest first."""
+    """Return the rows after `after` with their events, oldest first."""
     rows = _nodes(tx, after) if kind == "nodes" else _vclusters(tx, after)
     settled = []
     for row in rows:
@@ -96,8 +97,8 @@ def _vclusters(tx: Tx, after: int) -> list[Happened]:
 
 
 def _nodes(tx: Tx, after: int) -> list[Happened]:
-    """Return the nodes' events, each with the vcluster that the node left, if any: the row has only
-    the vcluster after the event."""
+    """Return the events of nodes. A row of the history has only the vcluster after the event, so
+    each event is read with the vcluster that held the node before it."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.alias()
     query = (
         select(
@@ -140,8 +141,8 @@ _NODE_EVENT = ("id", "at", "node", "event", "from_state", "to_state", "vcluster"
 def _events_by_group(
     row: Any, group_left: int | None, left: str | None
 ) -> dict[int, dict[str, Any]]:
-    """Return what its holder's group is told, and what the group is told that it leaves: nothing of
-    each other."""
+    """Return the event for the group that holds the node now, and the event for the group that held
+    it before. Neither event names the other group."""
     event = dict(zip(_NODE_EVENT, row[2:10], strict=True)) | {"left": None}
     events = {} if row[0] is None else {row[0]: event}
     if group_left is None or row[1] == row[10]:
@@ -153,7 +154,7 @@ def _events_by_group(
 
 
 def _left() -> ColumnElement[Any]:
-    """Return the vcluster that held the node before that row."""
+    """Return the subquery for the vcluster that held the node before a row of the history."""
     h, before = t.node_history.c, t.node_history.alias()
     query = select(before.c.vcluster_id).where(before.c.node_id == h.node_id, before.c.id < h.id)
     return query.order_by(before.c.id.desc()).limit(1).correlate(t.node_history).scalar_subquery()

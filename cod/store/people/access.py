@@ -1,4 +1,5 @@
-"""Rows that a question begins with: whose a token or a cookie is, and whose what is asked for."""
+"""Rows that each API or portal request reads first: the user of a token or a cookie, and the owner
+of the requested thing."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class AbleUser(NamedTuple):
 
 
 def able_user(tx: Tx, user_id: int) -> AbleUser | None:
-    """Return that user; None where there is none who may do anything (`User.able`)."""
+    """Return the user with that id, their roles and single rights; None if there is no such user or
+    the user may do nothing (`User.able`)."""
     rows = tx.execute(_ABLE_USER, {"user": user_id}).all()
     if not rows:
         return None
@@ -62,7 +64,7 @@ def able_user(tx: Tx, user_id: int) -> AbleUser | None:
 
 
 def owned(tx: Tx, kind: str, key: str) -> Owned | None:
-    """Return who owns the `kind` of thing named `key`; None where there is no such thing.
+    """Return the owner of the thing of this kind that `key` names; None if there is no such thing.
 
     kind  '' (nothing in particular), 'group', 'vcluster', 'series', 'node', 'user' by name;
           'image', 'template', 'volume' by full name; 'request', 'reclaim', 'notice', 'upload',
@@ -72,9 +74,9 @@ def owned(tx: Tx, kind: str, key: str) -> Owned | None:
 
 
 def in_full(tx: Tx, kind: str, key: str, groups: frozenset[int] | None) -> list[str]:
-    """Return the full names, three at most, of images, templates or volumes of `groups` (None: of
-    all) that the bare name `key` may have been said for, or the site's that 'site/NAME' was said
-    for; none for other kinds."""
+    """Return at most three full names of images, templates or volumes of `groups` (None: of all
+    groups) that the bare name `key` can mean; for 'site/NAME', those of the site. Other kinds have
+    none."""
     table = {"image": t.images, "template": t.config_templates, "volume": t.volumes}.get(kind)
     name, at, revision = key.partition("@")
     owner, slash, own = name.rpartition("/")
@@ -98,8 +100,8 @@ def _of(tx: Tx, query: Select[Any]) -> Owned | None:
 
 
 def _shared(tx: Tx, query: Select[Any]) -> Owned | None:
-    """Return the owner of an image or template. One that is no group's is the site's, and everybody
-    may see it."""
+    """Return the owner of an image or template. If no group owns it, it is the site's, and
+    everybody may see it."""
     found = _of(tx, query)
     return Owned(shared=True) if found == Owned() else found
 
@@ -109,8 +111,8 @@ def _number(key: str) -> int:
 
 
 def _vcluster(tx: Tx, key: str) -> Owned | None:
-    """Return the owner of the vcluster that has that name now; else of the last that had it. Or
-    'name@id', as in `views.called`."""
+    """Return the owner of the vcluster that has that name now, or else of the last one that had it.
+    The key may also be 'name@id', as in `views.called`."""
     v = t.vclusters.c
     name, at, number = key.partition("@")
     query = select(v.group_id).where(v.name == name, *([v.id == _number(number)] if at else []))

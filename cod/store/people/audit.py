@@ -55,7 +55,7 @@ def add(
 
 
 def by(tx: Tx, who: Who, action: str, thing: str, *, now: float, **rest: Any) -> None:
-    """Add a row for what somebody who asks did."""
+    """Add a row for what the client `who` did."""
     add(tx, actor=who.name, address=who.address, action=action, thing=thing, now=now, **rest)
 
 
@@ -78,8 +78,8 @@ def every(
     since: float | None = None,
     until: float | None = None,
 ) -> Listed[AuditRow]:
-    """Return a part of the rows, the newest first; of those `groups` alone (None: all, the site's
-    too).
+    """Return a page of the rows, the newest first; only those of `groups` (None: all rows, also
+    those of no group).
 
     actor   exactly, or without its kind: 'carla' finds 'user:carla'; thing: exactly
     action  its first words; since, until: seconds since the epoch
@@ -105,18 +105,18 @@ def every(
 
 
 def disown(tx: Tx, group_id: int) -> None:
-    """Make the rows of a group that is removed the site's, which administrators alone are shown."""
+    """Make the rows of a removed group the site's, so that only administrators see them."""
     _ROWS.set_where(tx, _a.group_id == group_id, group_id=None)
 
 
 def was_deleted(tx: Tx, user: str) -> bool:
-    """Return whether there is a row of a user of that name who was deleted."""
+    """Return whether the audit has a row about the deletion of a user of that name."""
     return _ROWS.exists(tx, _a.action == "user delete", _a.thing == user)
 
 
 def renamed(tx: Tx, kind: str, name: str, since: int = 0) -> tuple[int, str] | None:
-    """Return the newest row after `since` by which a thing of that kind that was called `name` got
-    another name, and that name; None: there is none."""
+    """Return the newest row after `since` that renamed a thing of that kind from `name`, and the
+    new name; None if there is no such row."""
     query = select(_a.id, _a.after).where(
         _a.action == f"{kind} change",
         _a.thing == name,

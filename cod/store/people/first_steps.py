@@ -1,4 +1,4 @@
-"""Progress of people since they got their accounts."""
+"""Progress of users through the checklist for newcomers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _u, _p, _v, _c = t.users.c, t.group_permissions.c, t.vclusters.c, t.config_templ
 
 
 def dismissed(tx: Tx, user_id: int) -> bool:
-    """Return whether the user wants to see the checklist no more."""
+    """Return whether the user has dismissed the checklist."""
     return tx.scalar(select(_u.checklist_over_at).where(_u.id == user_id)) is not None
 
 
@@ -28,8 +28,8 @@ def has_template(tx: Tx, groups: Collection[int]) -> bool:
 
 
 def has_cluster(tx: Tx, user_id: int, groups: Collection[int], *, ready: bool) -> bool:
-    """Return whether the user ever requested a vcluster for one of these groups, or (`ready`) one
-    that then had all its nodes."""
+    """Return whether the user ever requested a vcluster for one of these groups; with `ready`,
+    whether such a vcluster ever had all its nodes."""
     query = select(_v.id).where(_v.group_id.in_(groups), _v.user_id == user_id)
     if ready:
         query = query.where(_v.ready_at.is_not(None))

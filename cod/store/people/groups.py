@@ -1,4 +1,4 @@
-"""Groups: who owns vclusters, images and templates."""
+"""Groups, which own vclusters, images and templates."""
 
 from __future__ import annotations
 
@@ -29,26 +29,28 @@ def every(tx: Tx) -> list[Group]:
 
 
 def have_odd(tx: Tx, given: Mapping[int, int | None]) -> None:
-    """Store the turn in which each group has an odd node of its share; None: it has none."""
+    """Store, by group, the turn in which the group has an extra node of its share; None if it has
+    none."""
     for group_id, turn in given.items():
         ROWS.set_where(tx, t.groups.c.id == group_id, odd_turn=turn)
 
 
 def fade(tx: Tx, before: float, factor: float, now: float) -> None:
-    """Multiply what was counted until `before` by `factor`; it is what there is `now`."""
+    """Multiply the usage that groups had at `before` by `factor`, and record it as that of
+    `now`."""
     g = t.groups.c
     ROWS.set_where(tx, g.faded_at == before, faded_usage=g.faded_usage * factor, faded_at=now)
 
 
 def use(tx: Tx, group_id: int, usage: float) -> None:
-    """Add to what a group has used that has not faded."""
+    """Add to the faded usage of a group."""
     g = t.groups.c
     ROWS.set_where(tx, g.id == group_id, faded_usage=g.faded_usage + usage)
 
 
 def type_limits(tx: Tx, group_id: int | None = None) -> dict[int, dict[int, int]]:
-    """Return the nodes of types that groups (or that one) may hold, by the group's id and the
-    type's."""
+    """Return the number of nodes that groups, or one group, may hold of each limited type, by the
+    ids of the group and of the type."""
     limits = t.group_type_limits.c
     query = select(limits.group_id, limits.type_id, limits.nodes).order_by(
         limits.group_id, limits.type_id
@@ -59,7 +61,7 @@ def type_limits(tx: Tx, group_id: int | None = None) -> dict[int, dict[int, int]
 
 
 def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
-    """Replace the nodes of types that a group may hold, by the type's id."""
+    """Replace the numbers of nodes that a group may hold of single types, by the type's id."""
     tx.execute(delete(t.group_type_limits).where(t.group_type_limits.c.group_id == group_id))
     if limits:
         tx.execute(
@@ -72,7 +74,8 @@ def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
 
 
 def type_terms(tx: Tx) -> dict[int, dict[int, TypeTerms]]:
-    """Return what groups have been given of single types, by the group's id and the type's."""
+    """Return the guarantees and shares that groups have of single types, by the ids of the group
+    and of the type."""
     c = t.group_type_terms.c
     query = select(c.group_id, c.type_id, c.guarantee, c.shares).order_by(c.group_id, c.type_id)
     return nested((row[0], row[1], TypeTerms(*row[2:])) for row in tx.execute(query))
@@ -91,14 +94,14 @@ def give_types(tx: Tx, group_id: int, terms: Mapping[int, TypeTerms]) -> None:
 
 
 def names(tx: Tx) -> dict[int | None, str]:
-    """Return what owners of images and templates are called, by their ids; None is the site."""
+    """Return the names of the owners of images and templates, by group id; None is the site."""
     return {None: SITE} | {
         row[0]: row[1] for row in tx.execute(select(t.groups.c.id, t.groups.c.name))
     }
 
 
 def owner_id(tx: Tx, name: str) -> int | None:
-    """Return the id to put down as an image's or template's owner: None stands for the site. Raises
+    """Return the group id to store as the owner of an image or template; None for the site. Raises
     `Refused`."""
     return None if name in ("", SITE) else named(tx, name, "group").id
 
@@ -118,26 +121,26 @@ def add(
     gid: int | None = None,
     **columns: Any,
 ) -> Group:
-    """Return a new group; without a `gid` it gets one from the site's range. The name is unique;
-    the caller checks first. Raises `Refused` where the range is used up."""
+    """Add a group and return it; without a `gid` it gets one from the site's range. The name is
+    unique; the caller checks that first. Raises `Refused` if the range is used up."""
     if gid is None:
         gid = posix_ids.give(tx, ("gid",), posix.first_gid, posix.last_gid, f"group:{name}", now)
     return ROWS.add(tx, name=name, created_at=now, gid=gid, **columns)
 
 
 def created_by(tx: Tx, user: str) -> int:
-    """Return how many groups there are that the user created by the site's rule."""
+    """Return how many existing groups the user has created."""
     return ROWS.count(tx, t.groups.c.created_by == user)
 
 
 def ensure(tx: Tx, name: str, now: float) -> Group:
-    """Return the group with that name, made now if need be: without shares, so that it takes none
-    of the others'."""
+    """Return the group with that name, and create it if it is missing. A created group has no
+    shares, so that it takes none of the others' nodes."""
     return by_name(tx, name) or add(tx, name, now, shares=0.0)
 
 
 def owned(tx: Tx, group_id: int) -> dict[str, int]:
-    """Count the things that still belong to the group, by sort; ended vclusters and retired
+    """Return how many things still belong to the group, by kind. Ended vclusters and retired
     templates do not count."""
     v, c = t.vclusters.c, t.config_templates.c
     queries = {
@@ -164,13 +167,14 @@ def still_there(tx: Tx, ids: Collection[int], since: float) -> set[int]:
 
 
 def remove(tx: Tx, group_id: int, site_id: int) -> None:
-    """Remove a group that owns nothing any longer, with its members' roles, and links and tokens
-    into it.
+    """Remove a group that owns nothing any more, with its members' roles and the invitations and
+    tokens for it.
 
-    Its ended vclusters and retired templates move to the group `site_id`, and not to the site,
-    which everybody may see: nodes' histories go on naming them. Its energy moves to that group,
+    Its ended vclusters and retired templates move to the group `site_id`, because nodes' histories
+    go on naming them; as the site's own, everybody could see them. Its energy moves to that group,
     too. Its audit moves to administrators: SQLite gives its id to the next group, which must not
-    inherit the entries."""
+    inherit the entries.
+    """
     # see `still_there`
     tx.execute(select(t.groups.c.id).where(t.groups.c.id == group_id).with_for_update())
     audit.disown(tx, group_id)
@@ -196,8 +200,8 @@ def remove(tx: Tx, group_id: int, site_id: int) -> None:
 
 
 def _disown_templates(tx: Tx, group_id: int, site_id: int) -> None:
-    """Give a group's templates to the group `site_id`, `physics/web` as `site/physics.web`: a group
-    that is called `physics` later gets neither their names nor their revisions."""
+    """Give a group's templates to the group `site_id`, `physics/web` as `site/physics.web`. A later
+    group called `physics` inherits neither their names nor their revisions."""
     c, group = t.config_templates.c, get(tx, group_id).name
     for name in tx.scalars(select(c.name).where(c.group_id == group_id).distinct()).all():
         left = f"{get(tx, site_id).name}/{group}.{name.rpartition('/')[2]}"[:_LONGEST]

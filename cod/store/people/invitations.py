@@ -24,7 +24,8 @@ ROWS = Rows(
 
 
 def add(tx: Tx, digest: str, now: float, **columns: Any) -> Invitation:
-    """Return a new invitation: group_id, role, user_id, email, invited_by, expires_at."""
+    """Add an invitation and return it; `columns`: group_id, role, user_id, email, invited_by,
+    expires_at."""
     return ROWS.add(tx, digest=digest, created_at=now, **columns)
 
 
@@ -34,19 +35,19 @@ def by_digest(tx: Tx, digest: str, now: float) -> Invitation | None:
 
 
 def open_ones(tx: Tx, now: float, groups: frozenset[int] | None = None) -> list[Invitation]:
-    """Return invitations that can still be used, the newest first; into one of `groups` (None:
-    all)."""
+    """Return the invitations into one of `groups` (None: all invitations) that can still be used,
+    the newest first."""
     usable = _i.used_at.is_(None), _i.expires_at > now
     return ROWS.every(tx, *usable, *theirs(_i.group_id, groups), order=_i.id.desc())
 
 
 def spend(tx: Tx, invitation_id: int, now: float) -> bool:
-    """Use an invitation up. True for the one caller that was first."""
+    """Mark an invitation used; return False if it was used before."""
     return ROWS.set_where(tx, _i.id == invitation_id, _i.used_at.is_(None), used_at=now) == 1
 
 
 def remove(tx: Tx, invitation_id: int) -> bool:
-    """Delete an invitation; return False where none could be used."""
+    """Delete an invitation; return False if it does not exist or was used."""
     return (
         tx.execute(
             delete(t.invitations).where(_i.id == invitation_id, _i.used_at.is_(None))
@@ -56,8 +57,8 @@ def remove(tx: Tx, invitation_id: int) -> bool:
 
 
 def remove_by(tx: Tx, name: str, group_id: int | None = None, but: Collection[int] = ()) -> None:
-    """Delete unused invitations that the user of that name, or a token of theirs, has made: into
-    one group, or all `but` into those."""
+    """Delete the unused invitations that the user of that name, or a token of the user, has made:
+    those into the group `group_id`, or without it all except those into the groups `but`."""
     given = (_i.invited_by == f"user:{name}") | _i.invited_by.endswith(f"@{name}", autoescape=True)
     where = (
         [_i.group_id == group_id]

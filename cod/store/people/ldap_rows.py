@@ -1,5 +1,5 @@
-"""Rows behind the LDAP tree of a vcluster: whose node asks, who has an account there, its nodes'
-names."""
+"""Rows behind the LDAP tree of a vcluster: the vcluster of the node that asks, the users and groups
+with accounts on its nodes, and the nodes' names."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TREE = Prepared(
 
 
 def tree_at(tx: Tx, address: str) -> NodeTree | None:
-    """Return the vcluster whose node runs its own system at that address; None: there is none."""
+    """Return the vcluster of the node whose own system has that address; None if there is none."""
     try:
         number = ipv4(address)
     except OSError:
@@ -56,7 +56,7 @@ def tree_at(tx: Tx, address: str) -> NodeTree | None:
 
 
 def tree_of(tx: Tx, vcluster_id: int) -> NodeTree | None:
-    """Return that vcluster as its tree needs it; None: it has ended."""
+    """Return the vcluster as `tree_at` does; None if it has ended."""
     row = tx.execute(
         select(*_COLUMNS)
         .join_from(t.vclusters, t.groups, _g.id == _v.group_id)
@@ -66,8 +66,9 @@ def tree_of(tx: Tx, vcluster_id: int) -> NodeTree | None:
 
 
 def _accounts(admins: bool) -> ColumnElement[bool]:
-    """Return the condition for users with an account where a vcluster is the group's. Each half of
-    it has an index, so that only the users of one group are read."""
+    """Return the condition that a user has an account on nodes of the group (parameter `group`);
+    with `admins`, site administrators have accounts, too. Each part of the union has an index, so
+    that only the users of one group are read."""
     of_group = select(_p.user_id).where(_p.group_id == bindparam("group"), _p.role.in_(_LOGS_IN))
     some = union(of_group, select(_u.id).where(_u.admin)) if admins else of_group
     return and_(
@@ -81,7 +82,8 @@ def _accounts(admins: bool) -> ColumnElement[bool]:
 
 @cache
 def _users(admins: bool, narrowed: tuple[str, ...]) -> Prepared:
-    """Return the statement for accounts, narrowed by those columns."""
+    """Return the statement for accounts. It has a parameter of wanted values for each of the
+    columns `narrowed`."""
     return Prepared(
         _USERS.select.where(
             _accounts(admins),
@@ -104,8 +106,9 @@ def users(
     after: int = 0,
     limit: int,
 ) -> list[NodeUser]:
-    """Return those with an account where a vcluster is the group's, by id, with ids above `after`;
-    None: any name, any number. `admins`: site administrators have one, too."""
+    """Return the users with accounts on nodes of the group, by id, with ids above `after`. `names`,
+    `uids` and `gids` narrow the list (None: any value). `admins`: site administrators have
+    accounts, too."""
     given = {
         name: list(each)
         for name, each in (("name", names), ("uid", uids), ("gid", gids))
@@ -118,7 +121,8 @@ def users(
 
 @cache
 def _shared(admins: bool) -> Prepared:
-    """Return the statement for primary groups that are no user's own, and have a name."""
+    """Return the statement for primary groups that several users can share: those with a name and
+    with another number than the user's."""
     named = _accounts(admins), _u.gid != _u.uid, _u.primary_group != ""
     columns = func.min(_u.id), func.min(_u.primary_group), _u.gid
     found = select(*columns).where(*named).group_by(_u.gid)
@@ -126,8 +130,8 @@ def _shared(admins: bool) -> Prepared:
 
 
 def primary_groups(tx: Tx, group_id: int, admins: bool) -> list[tuple[int, str, int]]:
-    """Return (id of the first user whose primary group it is, name, number) of the groups of the
-    site's directory that are primary ones where a vcluster is the group's, by id."""
+    """Return (id of the first user with this primary group, name, number) for each primary group
+    from the site's directory that users with accounts on the group's nodes have, by id."""
     return [(*row,) for row in _shared(admins).rows(tx, {"group": group_id})]
 
 
@@ -141,7 +145,7 @@ _KEYS = Prepared(
 
 
 def members(tx: Tx, group_id: int) -> list[str]:
-    """Return the names of those in the group who have an account, by name."""
+    """Return the names of the group's members who have accounts, in order."""
     return [name for (name,) in _MEMBERS.rows(tx, {"group": group_id})]
 
 

@@ -24,7 +24,7 @@ ABLE = (_u.disabled_at.is_(None), _u.absent_at.is_(None))
 
 
 def every(tx: Tx, groups: Collection[int] | None = None) -> list[User]:
-    """Return users by name: all, or those who are something in one of `groups`."""
+    """Return all users by name, or those with a role in one of `groups`."""
     where = []
     if groups is not None:
         where = [_u.id.in_(select(_p.user_id).where(_p.group_id.in_(groups)))]
@@ -32,14 +32,14 @@ def every(tx: Tx, groups: Collection[int] | None = None) -> list[User]:
 
 
 def by_name(tx: Tx, name: str) -> User | None:
-    """Return the user with that sign-in name, to the letter: MariaDB takes 'ANN' and 'ann ' for
-    'ann'."""
+    """Return the user with exactly that sign-in name: for MariaDB, 'ANN' and 'ann ' equal 'ann'."""
     user = ROWS.by_name(tx, name)
     return user if user and user.name == name else None
 
 
 def named(tx: Tx, name: str) -> User:
-    """Return the user of `by_name`; raises `Refused` ('not_found') where there is none."""
+    """Return the user with exactly that sign-in name. Raises `Refused` ('not_found') if there is
+    none."""
     user = by_name(tx, name)
     if user is None:
         raise Refused("not_found", f"there is no user {name!r}", "name")
@@ -47,14 +47,15 @@ def named(tx: Tx, name: str) -> User:
 
 
 def by_subject(tx: Tx, subject: str) -> User | None:
-    """Return the user who signs in elsewhere under that name."""
+    """Return the user whom the site's directory or OpenID Connect provider calls `subject`; None if
+    there is none."""
     return ROWS.by(tx, subject=subject)
 
 
 def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
-    """Return those who sign in there and are not disabled here, of whom it matters whether they are
-    still known there: they have a session, a token, a key or a role, or were not known when it was
-    last asked; by id."""
+    """Return the users of that directory whose presence in it has to be checked, by id. These are
+    users who are not disabled here and who are administrators, have a session, a token, a key or a
+    role, or were missing in the directory at the last check."""
     held = [
         select(each.user_id).where(*live)
         for each, live in (
@@ -74,14 +75,15 @@ def of_directory(tx: Tx, directory: str, now: float) -> list[User]:
 
 
 def add(tx: Tx, name: str, now: float, *, posix: PosixRules = POSIX, **columns: Any) -> User:
-    """Return a new user, with numbers from the site's range. The name is unique; the caller checks
-    first. Raises `Refused` where the range is used up."""
+    """Add a user with POSIX numbers from the site's range, and return the user. The name is unique;
+    the caller checks that first. Raises `Refused` if the range is used up."""
     uid = posix_ids.give(tx, ("uid", "gid"), posix.first_uid, posix.last_uid, f"user:{name}", now)
     return ROWS.add(tx, name=name, created_at=now, uid=uid, gid=uid, **columns)
 
 
 def change(tx: Tx, user_id: int, **columns: Any) -> None:
-    """Change columns of the user. Request home directories again if a column decides about them."""
+    """Change columns of the user. If a column decides who has home directories, have file servers
+    update them."""
     on_nodes = [_u[name] for name in _ON_NODES & columns.keys()]
     before = (
         tx.execute(select(_u.admin, *on_nodes).where(_u.id == user_id)).one_or_none()
@@ -101,7 +103,7 @@ _ON_NODES = frozenset({"uid", "gid", "admin", "disabled_at", "absent_at"})
 
 
 def _make_homes(tx: Tx, *conditions: ColumnElement[bool]) -> None:
-    """Make file servers due for the directories in home volumes."""
+    """Have file servers update the directories in home volumes."""
     v = t.volumes.c
     tx.execute(
         update(t.volumes)
@@ -118,7 +120,7 @@ def lock(tx: Tx, user_id: int) -> None:
 
 
 def remove(tx: Tx, user_id: int) -> None:
-    """Delete the user, and all that is theirs. Groups that the user created stay."""
+    """Delete the user, and everything of theirs. Groups that the user created stay."""
     name = select(_u.name).where(_u.id == user_id).scalar_subquery()
     tx.execute(update(t.groups).where(_g.created_by == name).values(created_by=None))
     tx.execute(update(t.vclusters).where(t.vclusters.c.user_id == user_id).values(user_id=None))
@@ -139,7 +141,7 @@ def remove(tx: Tx, user_id: int) -> None:
 
 
 def password(tx: Tx, user_id: int) -> str:
-    """Return the hash of the user's password; '': none."""
+    """Return the hash of the user's password; '' if the user has none."""
     return tx.scalar(select(_u.password).where(_u.id == user_id)) or ""
 
 
@@ -154,13 +156,14 @@ def admins(tx: Tx) -> int:
 
 
 def roles(tx: Tx, user_id: int) -> dict[int, Role]:
-    """Return what the user is, by group id."""
+    """Return the user's roles by group id."""
     rows = tx.execute(select(_p.group_id, _p.role).where(_p.user_id == user_id))
     return {row.group_id: Role(row.role) for row in rows}
 
 
 def given_roles(tx: Tx, user_id: int) -> dict[str, tuple[Role, bool]]:
-    """Return what the user is, by the group's name, and whether the user's directory gave it."""
+    """Return the user's role in each group, by the group's name, and whether the user's directory
+    gave the role."""
     query = select(_g.name, _p.role, _p.given).join_from(
         t.group_permissions, t.groups, _p.group_id == _g.id
     )
@@ -216,11 +219,12 @@ def set_role(
     shares: float | None = None,
     given: bool | None = False,
 ) -> None:
-    """Make the user `role` in the group; None: remove the user. `rights`: the single rights; None:
-    keep those of before. An owner has all rights, and none of them singly. `shares`: among the
-    group's users; None: keep those of before. `given`: the user's directory gives the role; None:
-    as before. The file server of the group's home volume becomes
-    due, to make a directory for each member."""
+    """Give the user the role in the group; None removes the user from it. For `rights` (the single
+    rights), `shares` (among the group's users) and `given` (whether the user's directory gives the
+    role), None keeps the former value. An owner has all rights, so no single ones are stored.
+
+    The file server of the group's home volume becomes due, to make a directory for each member.
+    """
     _make_homes(tx, t.volumes.c.group_id == group_id)
     own = (_p.group_id == group_id, _p.user_id == user_id)
     row = tx.execute(select(_p.rights, _p.shares, _p.given).where(*own)).one_or_none()

@@ -1,5 +1,5 @@
-"""POSIX numbers of users and groups. A number that was given once stays with its holder, also after
-their deletion."""
+"""POSIX numbers of users and groups. A number stays with the holder that it was given to, also
+after the holder's deletion."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def _gap(tx: Tx, first: int, last: int) -> int:
 
 
 def holder(tx: Tx, kind: str, number: int) -> str | None:
-    """Return the user or group that has or had that number, as 'user:NAME' or 'group:NAME'; None
-    where there is none."""
+    """Return the user or group that has or had that number, as 'user:NAME' or 'group:NAME'; None if
+    the number was never given."""
     query = select(_i.holder).where(_i.number == number, _i.kind == kind)
     return tx.scalar(query.with_for_update())
 
 
 def claim(tx: Tx, kind: str, number: int, holder: str, now: float) -> None:
-    """Record that `holder` has the number from now on. Raises IntegrityError: the number is or was
-    another's."""
+    """Record that `holder` has the number from now on. Raises IntegrityError if the number belongs
+    or belonged to another holder."""
     tx.execute(insert(t.posix_ids).values(kind=kind, number=number, holder=holder, given_at=now))

@@ -1,5 +1,4 @@
-"""Answers to requests that carried a key of their sender's: a repeated request gets the same
-answer."""
+"""Stored replies to requests with an idempotency key: a repeated request gets the same reply."""
 
 from __future__ import annotations
 
@@ -16,7 +15,12 @@ _r = t.replies.c
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A stored answer: HTTP status, body ('' if it has none, or none is kept), and its question."""
+    """A stored reply.
+
+    question  identifies the request that it answers
+    status    HTTP status
+    body      '' if the reply has none, or none was stored
+    """
 
     question: str
     status: int
@@ -27,8 +31,9 @@ _ROWS = Rows(Kept, t.replies)
 
 
 def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
-    """Claim the key. None: the key is new, and the question needs an answer. The second of two
-    simultaneous callers waits for the first one's transaction, and then gets its answer."""
+    """Claim the key. Return None if the key is new, so that the request has to be carried out, and
+    else the stored reply. The second of two simultaneous callers waits for the first one's
+    transaction, and then gets its reply."""
     existing = _ROWS.get(tx, key)
     if existing is not None:
         return existing
@@ -45,10 +50,10 @@ def begin(tx: Tx, key: str, question: str, now: float) -> Kept | None:
 
 
 def keep(tx: Tx, key: str, status: int, body: str) -> None:
-    """Store the reply to a request that was begun in this transaction."""
+    """Store the reply to a request whose key this transaction has claimed."""
     _ROWS.set(tx, key, status=status, body=body)
 
 
 def forget(tx: Tx, before: float) -> None:
-    """Delete what was answered before then."""
+    """Delete the replies of requests that came before `before`."""
     tx.execute(delete(t.replies).where(_r.at < before))

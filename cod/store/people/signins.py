@@ -54,12 +54,13 @@ def put(tx: Tx, counts: Mapping[str, tuple[int, float, float] | None]) -> None:
 
 
 def is_known(tx: Tx, key: str, since: float) -> bool:
-    """Return whether that key was recorded as known, after `since`."""
+    """Return whether the key was recorded as known after `since`."""
     return tx.scalar(select(_s.key).where(_s.key == key, _s.last_at > since)) is not None
 
 
 def forget(tx: Tx, failed_before: float, known_before: float) -> None:
-    """Delete old counts, and old known places."""
+    """Delete counts of failures that are older than `failed_before`, and records of known places
+    that are older than `known_before`."""
     known = _s.key.startswith("known:")
     tx.execute(
         delete(t.sign_ins).where(_s.last_at < failed_before, ~known | (_s.last_at < known_before))
@@ -70,14 +71,15 @@ def forget(tx: Tx, failed_before: float, known_before: float) -> None:
 
 
 def add(tx: Tx, digest: str, user_id: int, now: float, **columns: Any) -> WebSession:
-    """Return a new session: expires_at, address, browser."""
+    """Add a session and return it; `columns`: expires_at, address, browser."""
     return SESSIONS.add(
         tx, digest=digest, user_id=user_id, created_at=now, last_seen=now, **columns
     )
 
 
 def of_user(tx: Tx, user_id: int, now: float, idle: float) -> list[WebSession]:
-    """Return the user's sessions that go on, the newest first."""
+    """Return the user's sessions that are still valid, the newest first. A session unused for
+    `idle` seconds is not."""
     goes_on = _w.user_id == user_id, _w.expires_at > now, _w.last_seen > now - idle
     return SESSIONS.every(tx, *goes_on, order=_w.id.desc())
 
@@ -88,7 +90,7 @@ def seen(tx: Tx, session_id: int, now: float) -> None:
 
 
 def end(tx: Tx, user_id: int, session_id: int | None = None, *, but: int | None = None) -> int:
-    """End one session of the user, or all (`but` one); how many that were."""
+    """End one session of the user, or all (`but` one); return how many."""
     query = delete(t.web_sessions).where(_w.user_id == user_id)
     if session_id is not None:
         query = query.where(_w.id == session_id)
@@ -98,6 +100,6 @@ def end(tx: Tx, user_id: int, session_id: int | None = None, *, but: int | None 
 
 
 def purge(tx: Tx, now: float, idle: float) -> None:
-    """Delete sessions that are over, of everybody."""
+    """Delete the sessions that are over, of all users."""
     tx.execute(delete(t.web_sessions).where(_w.expires_at <= now))
     tx.execute(delete(t.web_sessions).where(_w.last_seen <= now - idle))

@@ -14,18 +14,18 @@ _d = t.site_documents.c
 
 
 def every(tx: Tx) -> set[Thing]:
-    """Return all of them."""
+    """Return all things that documents have named."""
     return {(kind, name) for kind, name in tx.execute(select(_d.kind, _d.name))}
 
 
 def add(tx: Tx, things: Collection[Thing]) -> None:
-    """Add rows of named things."""
+    """Record things that a document names."""
     if things:
         rows = [{"kind": kind, "name": name} for kind, name in sorted(things)]
         tx.execute(insert(t.site_documents), rows)
 
 
 def remove(tx: Tx, things: Collection[Thing]) -> None:
-    """Forget those."""
+    """Forget that documents named these things."""
     for kind, name in sorted(things):
         tx.execute(delete(t.site_documents).where(_d.kind == kind, _d.name == name))

@@ -1,5 +1,5 @@
-"""Settings that were changed while the servers ran. A row is never changed: what holds is the
-newest of each name."""
+"""Settings that were changed while the servers ran. Rows are only added: the newest row of each
+name is in force."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS = Rows(SettingChange, t.setting_changes)
 
 
 def newest(tx: Tx) -> int:
-    """Return the id of the newest change; 0: there is none."""
+    """Return the id of the newest change; 0 if there is none."""
     return tx.scalar(select(func.max(_c.id))) or 0
 
 

@@ -36,14 +36,15 @@ def of_group(tx: Tx, group_id: int) -> list[tuple[str, SshKey]]:
 
 
 def add(tx: Tx, key: SshKey) -> SshKey:
-    """Keep a key; its `id` is chosen here. One fingerprint a user: the caller checks first."""
+    """Store a key of a user and return it with its new id. A user has no two keys with the same
+    fingerprint; the caller checks that first."""
     columns = asdict(key)
     del columns["id"]
     return ROWS.add(tx, **columns)
 
 
 def remove(tx: Tx, user_id: int, key_id: int) -> bool:
-    """Forget a key of the user. Return False if the user has no such key."""
+    """Delete a key of the user. Return False if the user has no such key."""
     return (
         tx.execute(delete(t.ssh_keys).where(_k.user_id == user_id, _k.id == key_id)).rowcount == 1
     )

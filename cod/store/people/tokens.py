@@ -31,7 +31,7 @@ def add(
     user_id: int | None = None,
     group_id: int | None = None,
 ) -> ApiToken:
-    """Return a new token. The name is unique; the caller checks first."""
+    """Add a token and return it. The name is unique; the caller checks that first."""
     return ROWS.add(
         tx,
         name=name,

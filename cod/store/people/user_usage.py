@@ -1,4 +1,5 @@
-"""Users' shares inside groups that have them, and what these users have used there."""
+"""Users' shares of their groups' nodes, in groups that have shares, and what the users have
+used."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _u, _p, _v = t.user_usage.c, t.group_permissions.c, t.vclusters.c
 
 
 def of_groups(tx: Tx, groups: Collection[int]) -> list[GroupUser]:
-    """Return the users of groups, by group and user: their members, and others who have used
-    something there."""
+    """Return the users of groups, ordered by group and user: members, and other users whose usage
+    in them is recorded."""
     shares = {
         (group_id, user_id): number
         for group_id, user_id, number in tx.execute(
@@ -43,7 +44,8 @@ def names(tx: Tx, ids: Collection[int]) -> dict[int, str]:
 
 
 def creators(tx: Tx, groups: Collection[int]) -> dict[int, tuple[int, int]]:
-    """Return the group and the creator (0: not known) of the vclusters of groups, by id."""
+    """Return (group, creator or 0 if not known) of each live vcluster of these groups, by the
+    vcluster's id."""
     query = select(_v.id, _v.group_id, func.coalesce(_v.user_id, 0)).where(
         _v.group_id.in_(groups), _v.live_name.is_not(None)
     )
@@ -51,7 +53,7 @@ def creators(tx: Tx, groups: Collection[int]) -> dict[int, tuple[int, int]]:
 
 
 def put(tx: Tx, one: GroupUser) -> None:
-    """Replace what a user has used in a group."""
+    """Replace the recorded usage of a user in a group."""
     tx.execute(delete(t.user_usage).where(_u.group_id == one.group_id, _u.user_id == one.user_id))
     tx.execute(
         insert(t.user_usage).values(
@@ -64,5 +66,5 @@ def put(tx: Tx, one: GroupUser) -> None:
 
 
 def forget(tx: Tx, group_id: int) -> None:
-    """Remove what all users have used in a group."""
+    """Delete the recorded usage of all users in a group."""
     tx.execute(delete(t.user_usage).where(_u.group_id == group_id))

@@ -1,4 +1,4 @@
-"""Private blocks of addresses: which vcluster has which, and which are free."""
+"""Private blocks of addresses: those that vclusters have, and those that are free."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def of(tx: Tx, vcluster_id: int) -> list[AddressBlock]:
 
 
 def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, list[AddressBlock]]:
-    """Return the blocks of those vclusters, by vcluster; those without any are left out."""
+    """Return the blocks of those vclusters, by vcluster; vclusters without blocks are left out."""
     found: dict[int, list[AddressBlock]] = {}
     for part in slices(list(vcluster_ids)):
         for row in tx.execute(_OF_EACH, {"holders": part}):
@@ -94,9 +94,9 @@ def add(tx: Tx, vcluster_id: int, block: AddressBlock) -> None:
 
 
 def give_back(tx: Tx, vcluster_id: int, kept: int = 0) -> None:
-    """Free the vcluster's blocks that no address is bound in, the highest first, as long as the
-    others have addresses for `kept` nodes; with 0, free all of them. While a volume is exported to
-    the vcluster, it keeps all: another one would get addresses that the export still names."""
+    """Free the vcluster's blocks in which no address is bound, the highest first, as long as the
+    others have addresses for `kept` nodes; with 0, free all blocks. While a volume is exported to
+    the vcluster, free none: another vcluster would get addresses that the export still names."""
     if not kept:
         tx.execute(delete(t.vcluster_blocks).where(_b.vcluster_id == vcluster_id))
         return
@@ -119,7 +119,7 @@ def give_back(tx: Tx, vcluster_id: int, kept: int = 0) -> None:
 
 
 def _free_runs(tx: Tx, subnet: Subnet) -> Iterator[AddressRange]:
-    """Yield the free parts of the block pool, in order: runs of whole blocks."""
+    """Yield the free parts of the block pool, in order. Each is a run of whole blocks."""
     lowest, highest = (ipv4(address) for address in subnet.block_pool)
     size = subnet.block_size
     end = highest + 1 - (highest + 1 - lowest) % size

@@ -1,5 +1,4 @@
-"""Leases and reservations of some groups, also those that are over since a while, for the calendar
-feed."""
+"""Leases and reservations of groups, present and recent ones, for the calendar feed."""
 
 from __future__ import annotations
 
@@ -27,13 +26,13 @@ class LeasedVcluster(NamedTuple):
 
     @property
     def began(self) -> float | None:
-        """Return when its lease began; None: it has none yet."""
+        """Return when the lease began; None if the vcluster has no lease yet."""
         known = self.leased_at or self.created_at
         return None if self.leased_at is None and self.expires_at is None else known
 
 
 class Booked(NamedTuple):
-    """A reservation in advance, and the nodes that it is for. `decided_at` None: it waits."""
+    """A reservation in advance, and its number of nodes. `decided_at` is None while it waits."""
 
     id: int
     vcluster_id: int
@@ -47,8 +46,8 @@ class Booked(NamedTuple):
 
 
 def leased(tx: Tx, groups: frozenset[int] | None, since: float, limit: int) -> list[LeasedVcluster]:
-    """Return vclusters of those groups (None: of all) that have not ended, or not before `since`:
-    the newest `limit`, the newest first."""
+    """Return the newest `limit` vclusters of those groups (None: of all groups) that are live or
+    ended at `since` or later, the newest first."""
     own = true() if groups is None else _v.group_id.in_(groups)
     found = (
         select(
@@ -70,8 +69,8 @@ def leased(tx: Tx, groups: frozenset[int] | None, since: float, limit: int) -> l
 
 
 def booked(tx: Tx, groups: frozenset[int] | None, since: float, limit: int) -> list[Booked]:
-    """Return reservations for vclusters of those groups (None: of all) that are not decided, or not
-    before `since`: the newest `limit`, the newest first."""
+    """Return the newest `limit` reservations for vclusters of those groups (None: of all groups)
+    that are undecided or were decided at `since` or later, the newest first."""
     own = true() if groups is None else _v.group_id.in_(groups)
     count = (
         select(func.sum(t.request_tuples.c.count))

@@ -1,4 +1,4 @@
-"""Maintenance windows, and the nodes that are in those that are not over."""
+"""Maintenance windows, and the nodes of windows that are not over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN = (WindowState.PLANNED, WindowState.RUNNING)
 _w, _m, _n = t.maintenance_windows.c, t.maintenance_nodes.c, t.nodes.c
 _ROWS = Rows(MaintenanceWindow, t.maintenance_windows, noun="maintenance window")
 _NOT_OURS = (*sorted(UNAPPROVED), NodeState.RETIRED)
-# What is read, written or tested is left to end, unless the window has begun.
+# Work on a node's disks, and tests, may end, unless the window has begun.
 _AT_WORK = (*sorted(WORKING), *sorted(OWN_SYSTEM))
 add, get, numbered, change = _ROWS.add, _ROWS.get, _ROWS.numbered, _ROWS.change
 
@@ -37,11 +37,12 @@ def every(tx: Tx, since: float) -> list[MaintenanceWindow]:
 
 
 def recorded(tx: Tx, since: float, until: float) -> list[RecordedWindow]:
-    """Return windows by id with their nodes, for a replay of the time from `since` to `until`.
+    """Return windows with their nodes, by id, for a replay of the time from `since` to `until`.
 
     A window counts if it has a beginning, was made before `until` and did not end before `since`.
-    The nodes of one that is over are those that the history says were put out of service for its
-    reason. Nodes that are out of service otherwise are left out, as are windows without nodes.
+    The nodes of a window that is over are those that, by the history, were put out of service for
+    its reason. Nodes that are out of service for another reason are left out, as are windows
+    without nodes.
     """
     h = t.node_history.c
     found = []
@@ -68,14 +69,14 @@ def recorded(tx: Tx, since: float, until: float) -> list[RecordedWindow]:
 def close(
     tx: Tx, window: MaintenanceWindow, state: WindowState, **columns: Any
 ) -> MaintenanceWindow:
-    """End the window: no node is in it any more, and another may have its bit. Return it as it is
-    now."""
+    """End the window and return the changed one. All nodes are removed from it, and another window
+    may use its bit."""
     clear(tx, window.id)
     return change(tx, window, state=state, bit=-window.id, **columns)
 
 
 def put(tx: Tx, window: MaintenanceWindow, node_ids: Collection[int]) -> None:
-    """Put nodes into the window, beside those that are in it."""
+    """Add nodes to the window."""
     existing = set(tx.scalars(select(_m.node_id).where(_m.window_id == window.id)))
     rows = [
         {"node_id": one, "window_id": window.id, "bit": window.bit, "taken": False}
@@ -86,7 +87,7 @@ def put(tx: Tx, window: MaintenanceWindow, node_ids: Collection[int]) -> None:
 
 
 def clear(tx: Tx, window_id: int, node_ids: Sequence[int] | None = None) -> None:
-    """Take nodes out of the window; None: all."""
+    """Remove nodes from the window; None: all nodes."""
     own = delete(t.maintenance_nodes).where(_m.window_id == window_id)
     if node_ids is None:
         tx.execute(own)
@@ -95,8 +96,8 @@ def clear(tx: Tx, window_id: int, node_ids: Sequence[int] | None = None) -> None
 
 
 def ours(tx: Tx, node_ids: Sequence[int] | None = None) -> list[int]:
-    """Return the ids of the site's nodes that can be in a window, of those `node_ids` (None: of
-    all): not those that wait for approval, or are retired."""
+    """Return the ids of those of the nodes `node_ids` (None: of all nodes) that can be in a window:
+    those that are approved and not retired."""
     query = select(_n.id).where(_n.state.not_in(_NOT_OURS))
     if node_ids is None:
         return list(tx.scalars(query))
@@ -104,8 +105,8 @@ def ours(tx: Tx, node_ids: Sequence[int] | None = None) -> list[int]:
 
 
 def to_take(tx: Tx, window_id: int, most: int, *, held: bool) -> list[Node]:
-    """Return nodes of the window that are to be put out of service, locked. `held`: also those that
-    somebody holds, or that are at work; else those alone that are free."""
+    """Return at most `most` nodes of the window that have still to be put out of service, locked.
+    `held`: also nodes that have a holder or are at work; otherwise only free ones."""
     query = (
         select(_n.id)
         .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
@@ -121,7 +122,7 @@ def to_take(tx: Tx, window_id: int, most: int, *, held: bool) -> list[Node]:
 
 
 def set_taken(tx: Tx, window_id: int, node_ids: Sequence[int]) -> None:
-    """Note that the window has put the nodes out of service."""
+    """Record that the window has put the nodes out of service."""
     for part in slices(node_ids):
         tx.execute(
             update(t.maintenance_nodes)
@@ -131,7 +132,8 @@ def set_taken(tx: Tx, window_id: int, node_ids: Sequence[int]) -> None:
 
 
 def taken(tx: Tx, type_ids: Collection[int]) -> dict[str, int]:
-    """Return how many nodes of those types windows have put out of service, by the reason."""
+    """Return how many nodes of those types windows have put out of service, by the nodes'
+    reason."""
     query = (
         select(_n.reason, func.count())
         .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
@@ -143,19 +145,21 @@ def taken(tx: Tx, type_ids: Collection[int]) -> dict[str, int]:
 
 
 def let_go(tx: Tx, node_id: int | None = None) -> None:
-    """Note that windows bring the node (None: any) back no more: an administrator decides."""
+    """Record that windows no longer return the node (None: any node) to service: an administrator
+    decides about it."""
     given_up = update(t.maintenance_nodes).where(_m.taken).values(taken=False)
     tx.execute(given_up if node_id is None else given_up.where(_m.node_id == node_id))
 
 
 def to_return(tx: Tx, window_id: int, most: int) -> list[Node]:
-    """Return nodes that the window has put out of service, locked; of those still in it."""
+    """Return at most `most` nodes that the window has put out of service and that are still in it,
+    locked."""
     query = select(_m.node_id).where(_m.window_id == window_id, _m.taken)
     return nodes.lock(tx, tx.scalars(query.order_by(_m.node_id).limit(most)))
 
 
 def in_others(tx: Tx, window_id: int, node_ids: Sequence[int]) -> dict[int, int]:
-    """Return another window that runs, by the id of the node that is in it too."""
+    """Return, by node id, another running window that the node is in, for those that have one."""
     query = (
         select(_m.node_id, _m.window_id)
         .join_from(t.maintenance_nodes, t.maintenance_windows, _w.id == _m.window_id)
@@ -165,14 +169,14 @@ def in_others(tx: Tx, window_id: int, node_ids: Sequence[int]) -> dict[int, int]
 
 
 def set_reason(tx: Tx, window_id: int, reason: str) -> None:
-    """Say another reason at the nodes that the window has put out of service."""
+    """Change the reason of the nodes that the window has put out of service."""
     taken = select(_m.node_id).where(_m.window_id == window_id, _m.taken)
     nodes.ROWS.set_where(tx, _n.state == NodeState.QUARANTINED, _n.id.in_(taken), reason=reason)
 
 
 class WindowCount(NamedTuple):
-    """Number of nodes of a window that a vcluster holds (None: those that nobody holds), and how
-    many of these are out of service."""
+    """The number of nodes of a window that one vcluster holds (None: nodes without a holder), and
+    how many of these nodes are out of service."""
 
     window_id: int
     vcluster_id: int | None
@@ -181,7 +185,7 @@ class WindowCount(NamedTuple):
 
 
 def counts(tx: Tx, window_ids: Sequence[int]) -> list[WindowCount]:
-    """Return how many nodes there are in these windows, by who holds them."""
+    """Return the numbers of nodes in these windows, one row for each window and holder."""
     out = case((_n.state == NodeState.QUARANTINED, 1), else_=0)
     query = (
         select(_m.window_id, _n.vcluster_id, func.count(), func.sum(out))
@@ -195,8 +199,8 @@ def counts(tx: Tx, window_ids: Sequence[int]) -> list[WindowCount]:
 
 
 def held_names(tx: Tx, window_id: int) -> dict[int, list[str]]:
-    """Return the names of the nodes of the window that vclusters hold, by the vcluster's id: host
-    names where nodes have them."""
+    """Return the names of the window's nodes that vclusters hold, by vcluster id: the host name, or
+    the node's own name if it has no host name."""
     query = (
         select(_n.vcluster_id, func.coalesce(_n.hostname, _n.name))
         .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)
@@ -207,8 +211,8 @@ def held_names(tx: Tx, window_id: int) -> dict[int, list[str]]:
 
 
 def of_vcluster(tx: Tx, vcluster_id: int) -> list[tuple[MaintenanceWindow, list[str]]]:
-    """Return the windows that are not over and have nodes of the vcluster, each with the host names
-    of these."""
+    """Return the windows that are not over and contain nodes of the vcluster, each with the host
+    names of these nodes."""
     query = (
         select(_m.window_id, func.coalesce(_n.hostname, _n.name))
         .join_from(t.maintenance_nodes, t.nodes, _m.node_id == _n.id)

@@ -1,4 +1,4 @@
-"""Networks of isolated vclusters: which VLAN and which subnet each has."""
+"""Networks of isolated vclusters: each vcluster's VLAN and subnet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 2**12  # addresses of a subnet, /20
 
 
 def of(tx: Tx, vcluster_id: int) -> VclusterNetwork | None:
-    """Return the vcluster's network; None: it has none."""
+    """Return the vcluster's network; None if it has none."""
     return ROWS.by(tx, vcluster_id=vcluster_id)
 
 
@@ -28,7 +28,8 @@ def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, VclusterNetwork]
 
 
 def of_subnets(tx: Tx, vlans: Collection[int], addresses: Collection[int]) -> list[VclusterNetwork]:
-    """Return the networks with any of those VLANs, or that any of those addresses may be in."""
+    """Return the networks with one of those VLANs, and those in which one of those addresses may
+    lie."""
     spans = [
         and_(_n.first_address <= each, _n.first_address > each - _LARGEST) for each in addresses
     ]
@@ -38,25 +39,25 @@ def of_subnets(tx: Tx, vlans: Collection[int], addresses: Collection[int]) -> li
 
 
 def every(tx: Tx) -> list[VclusterNetwork]:
-    """Return all networks of vclusters that have not ended, by VLAN."""
+    """Return the networks of live vclusters, by VLAN."""
     v = t.vclusters.c
     query = ROWS.select.join(t.vclusters, v.id == _n.vcluster_id)
     return ROWS.all(tx, query.where(v.state != VclusterState.ENDED).order_by(_n.vlan))
 
 
 def taken(tx: Tx) -> list[VclusterNetwork]:
-    """Return all networks in use, those of ended vclusters included, by address."""
+    """Return all networks in use, by address, including those of ended vclusters."""
     return ROWS.every(tx, order=_n.first_address)
 
 
 def add(tx: Tx, network: VclusterNetwork) -> None:
-    """Give its vcluster that network. IntegrityError: another server was quicker."""
+    """Add the network of a vcluster. Raises IntegrityError when another server was quicker."""
     ROWS.insert(tx, [network])
 
 
 def free(tx: Tx, in_use: Collection[int]) -> None:
-    """Free the networks of vclusters that have ended, but for the VLANs `in_use`: switch ports are
-    in them still."""
+    """Delete the networks of ended vclusters, except those with VLANs in `in_use`: switch ports are
+    still in these VLANs."""
     ended = select(t.vclusters.c.id).where(t.vclusters.c.state == VclusterState.ENDED)
     tx.execute(
         delete(t.vcluster_networks).where(_n.vcluster_id.in_(ended), _n.vlan.not_in(list(in_use)))

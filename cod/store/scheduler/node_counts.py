@@ -1,9 +1,9 @@
-"""Counts for the resource manager: of nodes that are alike, never of single ones.
+"""Counts of nodes for the resource manager: nodes that are alike are counted together.
 
-Whatever is counted is grouped by columns of the index ix_nodes_counts alone, in its order, so that
-a hundred thousand nodes are counted without reading one of their wide rows. Nodes with reservations
-are few: their rows are read (`kept`), and taken off the counts. `many` and `apart` are explained in
-`node_kinds`.
+All counts are grouped by columns of the index ix_nodes_counts alone, in its order, so that a
+hundred thousand nodes are counted without reading one of their wide rows. Nodes with reservations
+are few: their rows are read (`kept`), and subtracted from the counts. `many` and `apart` are
+explained in `node_kinds`.
 """
 
 from __future__ import annotations
@@ -68,10 +68,9 @@ class Held(NamedTuple):
     """A count of nodes of one kind that a vcluster holds.
 
     mobile        how many of them were assigned by a given time (`AssignedBy`) and are not chosen
-                  by a reclaim
-    first_later   when the first of those was assigned that were assigned later; None: there are
-                  none
-    started       of preemptible vclusters: (when assigned, how many) of the mobile nodes, the
+                  for a reclaim
+    first_later   the earliest assignment after that time among the nodes; None: there is none
+    started       for a preemptible vcluster: (when assigned, how many) of the mobile nodes, the
                   latest first
     """
 
@@ -84,7 +83,7 @@ class Held(NamedTuple):
 
 
 class AssignedBy(NamedTuple):
-    """A time, and the exceptions for nodes of holders of certain priorities."""
+    """A time, and other times for nodes of holders with certain priorities."""
 
     time: float
     by_priority: Mapping[int, float]
@@ -187,8 +186,8 @@ class Coming(NamedTuple):
 def coming(
     tx: Tx, kept: Sequence[Kept], many: bool, apart: Apart = TOGETHER, times: bool = False
 ) -> dict[Coming, int]:
-    """Return how many nodes without a holder are on their way to the reserve. `times`: count those
-    that entered their states at different times apart."""
+    """Return how many nodes without a holder are on their way to the reserve. `times`: nodes that
+    entered their states at different times are counted apart."""
     counts: Counter[Coming] = Counter()
     alike: tuple[Any, ...] = *KIND, case((_CLEAN_SOON, 1), else_=0)
     alike = *alike, *((_n.since,) if times else ()), *apart.columns
@@ -224,33 +223,34 @@ def waking(tx: Tx) -> int:
 
 def silent(tx: Tx, type_ids: Collection[int]) -> int:
     """Return how many nodes of those types without a holder are passed over because their power
-    driver does not answer."""
+    drivers do not answer."""
     return nodes.ROWS.count(tx, ~ANSWERS, UNHELD, _n.type_id.in_(list(type_ids)))
 
 
 def held_nodes(by: AssignedBy, apart: Apart = TOGETHER) -> Select[Any]:
-    """Return the nodes that `held` counts, with all that it tells them apart by."""
+    """Return the query for the nodes that `held` counts, with all columns that the count depends
+    on."""
     columns = _n.id, _n.vcluster_id, _n.released, _n.state, *KIND, _n.assigned_at
     later = case((_later(by), 1), else_=0).label("later")
     return _held(select(*columns, later, *apart.columns), by)
 
 
 def reserve_nodes(idle_since: float, apart: Apart = TOGETHER) -> Select[Any]:
-    """Return the nodes of which `free`, `coming` and `by_type` count those that they do, with all
-    that they tell them apart by."""
+    """Return the query for the nodes that `free`, `coming` and `by_type` count, with all columns
+    that these counts depend on."""
     columns = _n.id, _n.released, *ALIKE, _n.power_driver, _n.since
     flags = (case((one, 1), else_=0) for one in (ANSWERS, is_idle(idle_since)))
     return select(*columns, *flags, *apart.columns).where(UNHELD)
 
 
 def reserved() -> Select[Any]:
-    """Return the reservations that `kept` counts."""
+    """Return the query for the reservations that `kept` counts."""
     r = t.reservations.c
     return select(r.node_id, r.request_id, r.reclaim_id)
 
 
 def _later(by: AssignedBy) -> ColumnElement[bool]:
-    """Return the condition of nodes that were assigned later than `by` says."""
+    """Return the condition that a node was assigned later than the time in `by`."""
     time = (
         case(by.by_priority, value=t.groups.c.priority, else_=by.time)
         if by.by_priority
@@ -283,7 +283,7 @@ def _held_rows(by: AssignedBy, apart: Apart) -> Select[Any]:
 def held(
     tx: Tx, kept: Sequence[Kept], many: bool, by: AssignedBy, apart: Apart = TOGETHER
 ) -> list[Held]:
-    """Return what vclusters hold, by kind."""
+    """Return counts of the nodes that vclusters hold, by kind."""
     found: dict[tuple[int, NodeKindRow], Held] = {}
     for row in tx.execute(_held_rows(by, apart)).all():
         key = row[0], kind_of(row[1:4], many, *apart.read(row[7:]))
@@ -310,8 +310,8 @@ def held(
 def _started(
     tx: Tx, vcluster_ids: Iterable[int], many: bool, apart: Apart
 ) -> dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]]:
-    """Return when nodes of those vclusters were assigned that no reclaim has chosen, the latest
-    first: how many at each time."""
+    """Return, by vcluster and kind, (when assigned, how many) of the vclusters' nodes that no
+    reservation keeps, the latest first."""
     counts: Counter[tuple[tuple[int, NodeKindRow], float]] = Counter()
     for part in slices(sorted(vcluster_ids)):
         alike = _n.vcluster_id, *KIND, _n.assigned_at, *apart.columns
@@ -343,8 +343,9 @@ def _sum(one: Held | None, other: Held) -> Held:
 
 
 def reclaimed(tx: Tx) -> dict[int, int]:
-    """Return the maintenance windows of the nodes that open reclaims have chosen, by the reclaim's
-    id; where nodes of one are in different windows, of one of them."""
+    """Return, by reclaim id, the bits of the maintenance windows of the nodes that were chosen for
+    the reclaim and still have a holder. If its nodes are in different windows, the highest sum of
+    bits is returned."""
     r = t.reservations.c
     query = (
         select(r.reclaim_id, func.max(window_bits))
@@ -356,8 +357,8 @@ def reclaimed(tx: Tx) -> dict[int, int]:
 
 
 def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
-    """Return how many nodes the site has of each type, of all holders. Nodes out of service count,
-    because they can be restored. `held`: the nodes of vclusters, if counted already."""
+    """Return how many nodes the site has of each type, free or held. Nodes out of service count,
+    because they can be restored. `held`: counts of the nodes of vclusters, if read already."""
     ours = _n.type_id.is_not(None), _n.state.not_in(NOT_OURS)
     query = select(_n.type_id, func.count()).where(*ours).group_by(_n.type_id)
     if held is not None:
@@ -369,13 +370,14 @@ def by_type(tx: Tx, held: Iterable[Held] | None = None) -> dict[int, int]:
 
 
 def by_type_and_block(tx: Tx) -> dict[int, dict[int | None, int]]:
-    """Return how many nodes in service the site has of each type in each block; None: in none.
-    Those count that maintenance brings back."""
+    """Return how many nodes in service the site has, by type and block (None: no block). Nodes that
+    a maintenance window will return to service count."""
     return nested((*kind, count) for kind, count in in_service(tx).items())
 
 
 def in_service(tx: Tx, ids: Select[tuple[int]] | None = None) -> dict[tuple[int, int | None], int]:
-    """Return what `by_type_and_block` does, by both; of those nodes alone whose ids `ids` finds."""
+    """Return the counts of `by_type_and_block` by (type, block); with `ids`, only of nodes whose
+    ids this query finds."""
     m = t.maintenance_nodes.c
     returning = _n.id.in_(select(m.node_id).where(m.taken))
     query = select(_n.type_id, _n.block_id, func.count()).where(
@@ -395,8 +397,8 @@ def expected(tx: Tx) -> int:
 
 
 def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, bool], int]:
-    """Return how many nodes the site has of each kind, of all holders, and whether that vcluster
-    holds them. Nodes out of service are left out."""
+    """Return how many nodes the site has, by kind and by whether the vcluster holds them. Nodes out
+    of service are left out."""
     own = case((_n.vcluster_id == vcluster_id, 1), else_=0)
     query = select(*KIND, own, func.count()).where(
         _n.type_id.is_not(None),
@@ -410,8 +412,8 @@ def by_kind(tx: Tx, vcluster_id: int, many: bool) -> dict[tuple[NodeKindRow, boo
 
 
 def by_subnet(tx: Tx, usable: bool = False) -> dict[str, dict[int | None, int]]:
-    """Return how many nodes of each type last reported from which subnet; with `usable`, of those
-    with switch ports that are usable, or will be when their switches answer again."""
+    """Return how many nodes last reported from each subnet, by subnet and type. With `usable`, only
+    nodes count whose switch ports are usable, or will be when their switches answer again."""
     ports = [switch_ports.usable(_n.boot_mac, away=True)] if usable else []
     query = select(_n.subnet, _n.type_id, func.count()).where(_n.subnet.is_not(None), *ports)
     return nested(tx.execute(query.group_by(_n.subnet, _n.type_id)))

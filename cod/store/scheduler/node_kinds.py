@@ -2,9 +2,9 @@
 of SQL.
 
 In all functions `many` says whether the site has more than one subnet. If not, the subnet of every
-node is '', whatever its row says: they are all on the one. A block of 0 is no block. `apart` says
-whether nodes with and without a usable switch port (`store.nodes.switch_ports.usable`), and nodes
-in different maintenance windows, are counted apart; for ports their wide rows are read.
+node is '', whatever its row says. A block of 0 is no block. `apart` says whether nodes with and
+without a usable switch port (`store.nodes.switch_ports.usable`), and nodes in different maintenance
+windows, are counted apart; for ports their wide rows are read.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from cod.store.nodes import switch_ports
 _n = t.nodes.c
 _READY = (NodeState.INACTIVE, NodeState.OFF)
 UNHELD = and_(_n.vcluster_id.is_(None), _n.type_id.is_not(None))
-# What no switch can wake stays asleep until somebody presses its button.
+# A sleeping node without a power driver stays asleep until somebody presses its button.
 AT_HAND = or_(_n.state == NodeState.INACTIVE, _n.power_driver != "none")
-# What does not answer its power commands is passed over: nobody knows when it is there.
+# Nodes that wait for their power control are passed over: nobody knows when they will be there.
 _silent = t.nodes.alias("silent").c
 ANSWERS = _n.id.not_in(select(_silent.id).where(_silent.waits_for == POWER_CONTROL))
-# Who is free: a rule, which stands in the store because it is a condition of SQL. Plans count by it
+# The rule for free nodes. It is in the store because it is a condition of SQL. Plans count by it,
 # and grants pick by it.
 ABLE = and_(UNHELD, _n.released == 0, AT_HAND, ANSWERS)
 FREE = and_(ABLE, _n.state.in_(_READY))
@@ -50,9 +50,9 @@ KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
 class NodeKindRow(NamedTuple):
-    """Attributes by which nodes are interchangeable for a request; as
-    `policy.scheduler.snapshot.NodeKind`. `port`: usable or unusable; '': nobody asked. `windows`:
-    sum of the bits of its maintenance windows."""
+    """Attributes by which nodes are interchangeable for a request, as in
+    `policy.scheduler.snapshot.NodeKind`. `port`: usable or unusable; '' if not counted apart.
+    `windows`: sum of the bits of the node's maintenance windows."""
 
     type: int
     block: int
@@ -62,19 +62,19 @@ class NodeKindRow(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """The facts by which nodes are told apart, beside those in their index."""
+    """Further facts by which nodes are counted apart, beside those in their index."""
 
     ports: bool = False
     windows: bool = False
 
     @property
     def columns(self) -> tuple[ColumnElement[Any], ...]:
-        """Return the columns that tell them apart."""
+        """Return the columns of these facts."""
         port = case((PORT_USABLE, "usable"), else_="unusable")
         return (*((port,) if self.ports else ()), *((window_bits,) if self.windows else ()))
 
     def read(self, values: Sequence[Any]) -> tuple[str, int]:
-        """Return (port, windows) of what `columns` gave."""
+        """Return (port, windows) from the values of `columns`."""
         return values[0] if self.ports else "", int(values[-1]) if self.windows else 0
 
 
@@ -84,8 +84,8 @@ TOGETHER = Apart()
 class FreeKey(NamedTuple):
     """Attributes by which free nodes are alike.
 
-    template, group  what a cached disk holds and for whom; None for other disks
-    reserved         the request that they are kept for; 0: none
+    template, group  the content of a cached disk and the group it is for; None for other disks
+    reserved         the request that the nodes are kept for; 0: none
     """
 
     state: str
@@ -114,7 +114,8 @@ def free_key(row: Sequence[Any], many: bool, port: str = "", windows: int = 0) -
 
 
 def is_idle(since: float) -> ColumnElement[bool]:
-    """Return the condition of warm nodes warm since then that their driver can wake."""
+    """Return the condition that a node has been warm since `since` or longer, and has a power
+    driver that can wake it."""
     return and_(_n.state == NodeState.INACTIVE, _n.since <= since, _n.power_driver != "none")
 
 
@@ -123,12 +124,12 @@ Operand = Callable[[str, Any], Any]
 
 
 def literal(_name: str, value: Any) -> Any:
-    """Return the value: an `Operand` for statements that are made for one key."""
+    """Return the value. As an `Operand`, this is for statements that are made for one key."""
     return value
 
 
 def kept_for(request_id: int) -> ColumnElement[bool]:
-    """Return the condition of nodes that the request has reserved; 0: that no reservation has."""
+    """Return the condition that the request has reserved a node; for 0, that no request has."""
     r = t.reservations.c
     one = select(r.node_id).where(r.node_id == _n.id)
     return one.where(r.request_id == request_id).exists() if request_id else ~one.exists()

@@ -1,4 +1,4 @@
-"""Nodes behind a count of `node_counts`: rows are chosen, and locked."""
+"""Choice of single nodes, with their rows locked, where `node_counts` has counted them."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def pick_free(
     idle_since: float | None = None,
     group_id: int | None = None,
 ) -> list[Node]:
-    """Return `count` free nodes that are equal as of `key`, those with the lowest ids, locked.
+    """Return the `count` free nodes with the lowest ids whose attributes equal `key`, locked.
     Raises `Changed` if there are fewer.
 
-    idle_since  only those that may be put to sleep (see `node_counts.free`)
-    group_id    the group that gets them: nodes kept for this group come first; nodes kept for
-                others, which must be erased before, come last
+    idle_since  only nodes that may be put to sleep (see `node_counts.free`)
+    group_id    the group that gets the nodes: nodes kept for this group come first; nodes kept for
+                other groups, which must be erased before, come last
     """
     query = select(_n.id).where(FREE, _n.state == key.state, _alike(key, many))
     if idle_since is not None:
@@ -70,10 +70,11 @@ def pick_free(
 
 
 class FreeCandidates:
-    """Free nodes of the sorts that a plan's grants take, those with the lowest ids first.
+    """Free nodes of the kinds that a plan's grants take, those with the lowest ids first.
 
     The plan's first transaction reads their ids. Each transaction locks the nodes that it takes and
-    looks at them again: a candidate that is no longer free is passed over."""
+    checks them again: a candidate that is no longer free is passed over.
+    """
 
     def __init__(self, keys: Iterable[FreeKey], many: bool) -> None:
         self._keys = {key for key in keys if not key.kind.port and not key.kind.windows}
@@ -82,10 +83,10 @@ class FreeCandidates:
         self._seen: Counter[FreeKey] = Counter()  # how many the last transaction has looked at
 
     def pick(self, tx: Tx, wanted: Mapping[FreeKey, int]) -> dict[FreeKey, deque[Node]]:
-        """Return the wanted number of nodes of each sort, locked; fewer if fewer are left. Return
-        none of a sort that is told apart by switch ports or maintenance, or whose order in
-        `pick_free` depends on the group. They stay candidates until `keep` is called: a transaction
-        that fails has given none of them."""
+        """Return the wanted number of nodes of each kind, locked; fewer if fewer are left. Kinds
+        that are distinguished by switch ports or maintenance, or whose order in `pick_free` depends
+        on the group, get none. The nodes stay candidates until `keep` is called, because a
+        transaction that fails has granted none of them."""
         if self._ids is None:
             self._ids = self._read(tx)
         self._seen = Counter()
@@ -110,7 +111,7 @@ class FreeCandidates:
         return chosen
 
     def keep(self, free: Mapping[FreeKey, Iterable[Node]]) -> None:
-        """Keep those as candidates, of the nodes that `pick` has looked at, that are free still."""
+        """Replace the candidates that the last `pick` has examined by those that are still free."""
         for key, count in self._seen.items():
             assert self._ids is not None
             self._ids[key][:count] = [node.id for node in free[key]]
@@ -155,8 +156,8 @@ def _erased_first(group_id: int | None) -> tuple[ColumnElement[int], ...]:
 
 
 def switched(tx: Tx, key: FreeKey, state: str, many: bool, at: float) -> int:
-    """Return how many nodes without a holder, equal as of `key` except for their state, entered
-    `state` exactly at `at`."""
+    """Return how many nodes without a holder entered `state` exactly at `at`. Their other
+    attributes equal `key`."""
     came = _n.state == state, _n.since == at
     return nodes.ROWS.count(tx, UNHELD, _n.released == 0, *came, _alike(key, many))
 
@@ -175,7 +176,7 @@ def _alike(key: FreeKey, many: bool) -> ColumnElement[bool]:
 
 
 class Member(NamedTuple):
-    """Attributes that tell nodes of a vcluster apart that are of one kind."""
+    """Attributes that distinguish nodes of one kind within a vcluster."""
 
     id: int
     name: str
@@ -190,7 +191,7 @@ _MEMBERS = Rows(Member, t.nodes)
 def members(
     tx: Tx, vcluster_id: int, kind: NodeKindRow, many: bool, assigned_by: float
 ) -> list[Member]:
-    """Return the nodes that `pick_held` does, by id, not locked."""
+    """Return the nodes that `pick_held` returns, by id, without locking them."""
     values = kind._asdict() | {"holder": vcluster_id, "assigned_by": assigned_by}
     return _MEMBERS.all(tx, _held_alike(_kind_shape(kind), many), values)
 

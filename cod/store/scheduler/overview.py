@@ -1,4 +1,4 @@
-"""Rows of the overview: the pool, the work under way, the server that manages."""
+"""Rows of the overview: the pool, the nodes at work, and the server that manages the site."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def pool(tx: Tx) -> dict[str, int]:
 
 
 def set_aside(tx: Tx, state: str, limit: int) -> list[Mapping[str, Any]]:
-    """Return nodes in that state, the newest there first: name, since, reason."""
+    """Return (name, since, reason) of nodes in that state, as dictionaries, the newest there
+    first."""
     n = t.nodes.c
     query = (
         select(n.name, n.since, n.reason)
@@ -31,8 +32,9 @@ def set_aside(tx: Tx, state: str, limit: int) -> list[Mapping[str, Any]]:
 
 
 def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping[str, Any]]:
-    """Return nodes held by vclusters of these groups (None: all) that are on their way to work:
-    node, hostname, state, since, vcluster, done, total, rate (bytes, bytes a second), phase."""
+    """Return nodes held by vclusters of these groups (None: all groups) that are in the trampoline,
+    or being erased, installed, booted, captured or tested: node, hostname, state, since, vcluster,
+    done, total, rate (bytes, bytes a second), phase."""
     n, v = t.nodes.c, t.vclusters.c
     query = (
         select(
@@ -58,7 +60,7 @@ def under_way(tx: Tx, groups: frozenset[int] | None, limit: int) -> list[Mapping
 
 
 def claim(tx: Tx, name: str) -> Mapping[str, Any] | None:
-    """Return the claim's owner and end: owner, expires_at; None where the claim never had one."""
+    """Return owner and expires_at of the claim; None if it was never taken."""
     query = select(t.claims.c.owner, t.claims.c.expires_at).where(t.claims.c.name == name)
     row = tx.execute(query).one_or_none()
     return None if row is None else dict(row._mapping)

@@ -1,8 +1,6 @@
-"""All that the manager's pass reads, in one go, as rows: two scenes are equal when a pass would see
-the same.
+"""All rows that the manager's pass reads. Two results are equal if passes over them are the same.
 
-`pulse` says beforehand, at the price of a few look-ups, whether somebody has done something since
-the last pass.
+`pulse` tells beforehand, by a few look-ups, whether something has happened since the last pass.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class Digests(NamedTuple):
     reclaims: tuple[object, ...] | None = None
 
     def same(self, name: str, before: PassRows) -> bool:
-        """Return whether what that digest is of is known to be what it was."""
+        """Return whether the list that the digest `name` stands for is known to be unchanged."""
         own = getattr(self, name)
         return own is not None and own == getattr(before.digests, name)
 
@@ -95,11 +93,14 @@ def read(
     times: bool = False,
     again: bool = False,
 ) -> PassRows:
-    """Return the rows for a pass. `by`, `many`, `idle_since`, `apart`, `times`: see `node_counts`;
-    `month`: its first day; `before`: an earlier result, whose unchanged lists, and whose tuples of
-    requests, are not read again; `again`: the result will be such a one. With these, the
-    transaction must read one moment (`engine.of_one_moment`): otherwise a change that is undone
-    between a digest and its rows would stay unseen."""
+    """Return the rows for a pass.
+
+    `by`, `many`, `idle_since`, `apart` and `times` are explained in `node_counts`; `month` is the
+    month's first day. `before` is an earlier result: its unchanged lists, and its tuples of
+    requests, are not read again. `again` says that a later pass will use the result so. With these
+    two, the transaction must read one moment (`engine.of_one_moment`): otherwise a change that is
+    undone between the reading of a digest and of its rows would stay unseen.
+    """
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)
     digests = Digests()
@@ -115,7 +116,7 @@ def read(
             node_counts.reserve_nodes(idle_since, apart),
             node_counts.reserved(),
         )
-        # what they are counted by, besides
+        # the counts also depend on these
         by_rules = many, apart, times, tuple(one.id for one in live if one.preemptible)
         digests = digests._replace(nodes=nodes and (*nodes, *by_rules))
     owners = {group.id: group for group in groups.every(tx)}
@@ -157,7 +158,7 @@ def read(
 
 
 def _of(tx: Tx, *lists: Select[Any]) -> tuple[object, ...] | None:
-    """Return the digests of the lists; None where the database has none."""
+    """Return the digests of the lists; None if the database computes none."""
     found = tuple(digest(tx, one) for one in lists)
     return None if None in found else found
 
@@ -165,7 +166,7 @@ def _of(tx: Tx, *lists: Select[Any]) -> tuple[object, ...] | None:
 def _requests(
     tx: Tx, digests: Digests, before: PassRows | None
 ) -> tuple[list[vclusters.Live], list[requests.Pending], Iterable[int]]:
-    """Return vclusters, their pending requests, and which templates these name."""
+    """Return the live vclusters, their pending requests, and the templates that these name."""
     if before and digests.same("requests", before):
         return before.live, before.pending, before.templates
     live = vclusters.live(tx)
@@ -184,13 +185,13 @@ def isolated_waits(tx: Tx) -> bool:
 
 
 def windows_planned(tx: Tx) -> bool:
-    """Return whether nodes are in maintenance windows."""
+    """Return whether any node is in a maintenance window."""
     return tx.scalar(select(t.maintenance_nodes.c.node_id).limit(1)) is not None
 
 
 def pulse(tx: Tx) -> tuple[object, ...]:
-    """Return numbers that change whenever somebody has done something that the manager may have
-    to act on."""
+    """Return numbers that change whenever something has happened that the manager may have to act
+    on."""
     return tuple(tx.execute(_PULSE).one())
 
 

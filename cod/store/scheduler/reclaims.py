@@ -1,10 +1,10 @@
-"""Reclaims: so many nodes of a kind are being taken from a vcluster for a request of higher
+"""Reclaims: each takes a number of nodes of a kind from a vcluster for a request of higher
 priority.
 
-A reclaim is *open* until as many nodes have left the vcluster for it as it wants; it is then
-*done*. Until then reservations with its id say which nodes were chosen; whoever answers for the
-vcluster may give others of the same kind instead. It is *cancelled* when its request ends or
-nothing may be taken any more.
+A reclaim is *open* until the requested number of nodes have left the vcluster for it; it is then
+*done*. Until then reservations with its id record the nodes that were chosen; the vcluster's owners
+or its VCM may give others of the same kind instead. It is *cancelled* when its request ends or the
+vcluster may no longer lose nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ get, change = ROWS.get, ROWS.change
 
 
 class ReclaimKey(NamedTuple):
-    """Key that tells reclaims apart that one plan opens. `subnet`: '' for any."""
+    """A key by which the reclaims that one plan opens differ. `subnet`: '' for any."""
 
     request_id: int
     vcluster_id: int
@@ -41,7 +41,7 @@ class ReclaimKey(NamedTuple):
 class Opening(NamedTuple):
     """A reclaim to be opened.
 
-    attributes  the request's requirements of nodes (XML) or '', for the answer
+    attributes  the request's requirements of nodes (XML) or '', shown to the vcluster's VCM
     node_ids    the nodes that were chosen for it
     """
 
@@ -52,8 +52,8 @@ class Opening(NamedTuple):
 
 
 def add_all(tx: Tx, openings: Sequence[Opening], now: float) -> list[Reclaim]:
-    """Return new open reclaims of as many nodes as were chosen for each; these are kept for its
-    request from now on. IntegrityError: one of them is kept for somebody already."""
+    """Open reclaims for the nodes that were chosen, and reserve these nodes for the reclaims'
+    requests; return the reclaims. Raises IntegrityError when a node is reserved already."""
     if not openings:
         return []
     rows = [
@@ -97,15 +97,15 @@ def add(
     deadline: float,
     now: float,
 ) -> Reclaim:
-    """Return one new open reclaim: see `Opening`."""
+    """Open one reclaim and return it: see `Opening`."""
     key = ReclaimKey(request_id, vcluster_id, type_id, block_id, subnet)
     chosen = [node.id for node in nodes]
     return add_all(tx, [Opening(key, attributes, chosen, deadline)], now)[0]
 
 
 def written(tx: Tx, request_ids: Collection[int], at: float) -> set[ReclaimKey]:
-    """Return which reclaims for those requests were written at that very time. An act that would
-    write one of them is being run again."""
+    """Return the reclaims for those requests that were written exactly at `at`. If an act would
+    write one of them, the act is being run a second time."""
     return {_key(one) for one in _of(tx, request_ids, at)}
 
 
@@ -118,19 +118,19 @@ def _key(one: Reclaim) -> ReclaimKey:
 
 
 def open_rows() -> Select[Any]:
-    """Return what `open_` reads of all vclusters."""
+    """Return the query of `open_` for all vclusters."""
     return ROWS.select.where(_c.state == ReclaimState.OPEN)
 
 
 def open_(tx: Tx, vcluster_id: int | None = None, *, lock: bool = False) -> list[Reclaim]:
-    """Return the open reclaims from that vcluster (from any, if None), the first due first."""
+    """Return the open reclaims from the vcluster (None: from any), the first due first."""
     own = [] if vcluster_id is None else [_c.vcluster_id == vcluster_id]
     order = _c.deadline, _c.id
     return ROWS.every(tx, _c.state == ReclaimState.OPEN, *own, order=order, lock=lock)
 
 
 def leaving_each(tx: Tx, vcluster_ids: Collection[int]) -> Counter[int]:
-    """Return how many nodes each of the vclusters is still to give back."""
+    """Return the number of nodes that each of the vclusters has still to give back."""
     query = (
         select(_c.vcluster_id, func.sum(_c["count"] - _c.given))
         .where(_c.state == ReclaimState.OPEN)
@@ -141,7 +141,7 @@ def leaving_each(tx: Tx, vcluster_ids: Collection[int]) -> Counter[int]:
 
 
 def leaving(tx: Tx, vcluster_id: int) -> int:
-    """Return how many nodes that vcluster is still to give back."""
+    """Return the number of nodes that the vcluster has still to give back."""
     return leaving_each(tx, [vcluster_id])[vcluster_id]
 
 
@@ -156,14 +156,14 @@ def chosen_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
 
 
 def held_ids(tx: Tx, reclaim: Reclaim) -> list[int]:
-    """Return the ids among `chosen_ids` whose nodes the reclaim's vcluster still holds."""
+    """Return those of `chosen_ids` whose nodes the reclaim's vcluster still holds."""
     n = t.nodes.c
     query = select(n.id).where(n.vcluster_id == reclaim.vcluster_id)
     return [row[0] for row in rows_among(tx, query, n.id, chosen_ids(tx, reclaim))]
 
 
 def chosen(tx: Tx, reclaim: Reclaim) -> list[Node]:
-    """Return the nodes with the ids `held_ids`, locked, as records."""
+    """Return the nodes of `held_ids` as records, locked."""
     return [
         node
         for node in nodes.lock(tx, chosen_ids(tx, reclaim))

@@ -1,4 +1,4 @@
-"""Nodes that are to be installed anew where they are, or are on their way."""
+"""Nodes that are to be reinstalled in place, or are being reinstalled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EVERY = select(*nodes.ROWS.columns, *ROWS.columns).join_from(t.reinstalls, t.no
 
 
 def put(tx: Tx, rows: Sequence[Reinstall]) -> None:
-    """Write rows in the place of older ones of the same nodes."""
+    """Write rows, which replace older ones of the same nodes."""
     remove(tx, [one.node_id for one in rows])
     ROWS.insert(tx, rows)
 

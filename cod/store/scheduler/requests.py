@@ -58,14 +58,14 @@ def add(
     duration: float | None = None,
     asked: AskedNodes | Request | None = None,
 ) -> Request:
-    """Return a new pending request. `kind` is create, grow, replace or move; `key` is unique (the
-    caller looks first).
+    """Add a pending request and return it. `kind` is create, grow, replace or move; `key` is unique
+    (the caller checks that first).
 
     may_wait    False: it is rejected unless it can be met at once; may_spread: a tuple's nodes may
                 be of several blocks
     source_id, deadline  of a move, as in `model.Request`; starts_at, duration: of a reservation in
                          advance
-    asked       has what else people set of it
+    asked       the source of the other fields that people can set
     """
     made = ROWS.add(
         tx,
@@ -94,13 +94,13 @@ def add(
 
 
 def get(tx: Tx, request_id: int, *, lock: bool = False) -> Request | None:
-    """Return the request with that id; with `lock`, nobody else decides about it until this
-    transaction ends."""
+    """Return the request with that id; None if there is none. With `lock`, no other transaction
+    decides about it until this one ends."""
     return _one(tx, _r.id == request_id, lock)
 
 
 def numbered(tx: Tx, request_id: int, *, lock: bool = False) -> Request:
-    """Return the request that somebody means by that id, as `get` does. Raises `Refused`."""
+    """Return the request as `get` does. Raises `Refused` if there is none."""
     found = get(tx, request_id, lock=lock)
     if found is None:
         raise Refused("not_found", f"there is no request {request_id}", "id")
@@ -108,12 +108,12 @@ def numbered(tx: Tx, request_id: int, *, lock: bool = False) -> Request:
 
 
 def lock(tx: Tx, request_ids: Collection[int]) -> dict[int, Request]:
-    """Return those requests, by id; nobody else decides about them until this transaction ends."""
+    """Return those requests, by id. No other transaction decides about them until this one ends."""
     return {one.id: one for one in _with_tuples(tx, ROWS.lock(tx, request_ids))}
 
 
 def by_key(tx: Tx, key: str) -> Request | None:
-    """Return the request that a client gave that key."""
+    """Return the request that a client has given that key; None if there is none."""
     return _one(tx, _r.key == key)
 
 
@@ -126,8 +126,8 @@ def keys(tx: Tx, request_ids: Sequence[int]) -> dict[int, str]:
 
 
 def request_key(vcluster_id: int, key: str) -> str:
-    """Return a VCM's own key for a request, as it stands in `node_requests.key`, which all clients
-    share."""
+    """Return a VCM's own key for a request as `node_requests.key` stores it. All clients share that
+    column, so the stored key names the vcluster."""
     return f"{_OF_VCM}{vcluster_id}:{key}"
 
 
@@ -139,8 +139,8 @@ def own_key(key: str | None) -> str:
 def every(
     tx: Tx, *, states: Iterable[str] = (), vcluster_id: int | None = None, limit: int | None = None
 ) -> list[Request]:
-    """Return requests in any of `states` (all, if empty) for `vcluster_id` (any, if None), newest
-    last."""
+    """Return requests in any of `states` (empty: in any state) for `vcluster_id` (None: for any
+    vcluster), the newest last."""
     where = (
         *([_r.state.in_(list(states))] if states else []),
         *([] if vcluster_id is None else [_r.vcluster_id == vcluster_id]),
@@ -161,8 +161,8 @@ def dated(tx: Tx) -> list[Request]:
 
 
 class Pending(NamedTuple):
-    """A pending request as the manager's pass wants it. There may be ten thousand, so equal tuples
-    are one object."""
+    """A pending request as the manager's pass reads it. There may be ten thousand, so requests with
+    equal tuples share one tuple object."""
 
     id: int
     vcluster_id: int
@@ -181,13 +181,13 @@ _PENDING = Rows(Pending, t.node_requests, without=("tuples",))
 
 
 def pending_rows() -> Select[Any]:
-    """Return what `pending` reads anew each time."""
+    """Return the query that `pending` runs each time."""
     return _PENDING.select.where(_r.state == RequestState.PENDING).order_by(_r.id)
 
 
 def pending(tx: Tx, known: Mapping[int, tuple[RequestTuple, ...]] | None = None) -> list[Pending]:
-    """Return all pending requests, by id. `known`: tuples of requests that have been read before;
-    they never change."""
+    """Return all pending requests, by id. `known`: tuples of requests that were read earlier; a
+    request's tuples never change."""
     rows = tx.execute(pending_rows()).all()
     tuples = dict(known or {})
     if any(row[0] not in tuples for row in rows):
@@ -212,14 +212,14 @@ def _pending_tuples(tx: Tx) -> dict[int, tuple[RequestTuple, ...]]:
 
 
 def end(tx: Tx, request_id: int, state: RequestState, reason: str, now: float) -> bool:
-    """End the wait of a request that is not over. False when it was: nothing was changed."""
+    """End a request in that state, if it is undecided; return whether it was."""
     return end_all(tx, [request_id], state, reason, now) == 1
 
 
 def end_all(
     tx: Tx, request_ids: Sequence[int], state: RequestState, reason: str, now: float
 ) -> int:
-    """End the wait of those of the requests that are not over; return how many these were."""
+    """End those of the requests that are undecided in that state; return how many there were."""
     done = {"state": state, "reason": reason, "decided_at": now}
     return sum(
         tx.execute(_END, {"requests": part, **done}).rowcount for part in slices(request_ids)
@@ -229,27 +229,27 @@ def end_all(
 def turn(
     tx: Tx, request_id: int, before: RequestState, after: RequestState, reason: str = ""
 ) -> bool:
-    """Change a request's state from `before`, in which it is not over, to `after`. Return False,
-    and change nothing, if the request is in another state."""
+    """Change a request's state from the undecided state `before` to `after`. Return False, and
+    change nothing, if the request is in another state."""
     r = t.node_requests
     done = ROWS.set_where(tx, r.c.id == request_id, r.c.state == before, state=after, reason=reason)
     return done == 1
 
 
 def use_template(tx: Tx, request_id: int, template_id: int) -> None:
-    """Ask for another template in all tuples of a request that no pass has seen."""
+    """Set the template in all tuples of a request that no pass has read yet."""
     r = t.request_tuples
     TUPLES.set_where(tx, r.c.request_id == request_id, template_id=template_id)
 
 
 def count_granted(tx: Tx, request_id: int, nodes: int) -> None:
-    """Count further nodes that a move has brought."""
+    """Add to the number of nodes that a move has brought."""
     r = t.node_requests
     ROWS.set_where(tx, r.c.id == request_id, granted=r.c.granted + nodes)
 
 
 def explain(tx: Tx, reasons: Mapping[int, str]) -> None:
-    """Say why pending requests wait: a sentence for each id."""
+    """Store sentences, by request id, that say why pending requests wait."""
     update_all(
         tx,
         t.node_requests,
@@ -261,7 +261,7 @@ def explain(tx: Tx, reasons: Mapping[int, str]) -> None:
 
 
 def rank(tx: Tx, group_id: int, priority: int) -> None:
-    """Give requests that wait for vclusters of the group its new priority."""
+    """Give all undecided requests of the group's vclusters the group's new priority."""
     r, v = t.node_requests, t.vclusters.c
     own = select(v.id).where(v.group_id == group_id)
     tx.execute(
@@ -285,7 +285,8 @@ def _with_tuples(tx: Tx, rows: Sequence[Request]) -> list[Request]:
 
 
 def waiting(tx: Tx, group_id: int) -> int:
-    """Return how many requests of a group's vclusters wait, replacements of lost nodes aside."""
+    """Return how many requests of a group's vclusters are pending, without replacements of lost
+    nodes."""
     r, v = t.node_requests.c, t.vclusters.c
     query = (
         select(func.count())
@@ -297,9 +298,9 @@ def waiting(tx: Tx, group_id: int) -> int:
 
 
 def recorded(tx: Tx, since: float, until: float, limit: int) -> list[RecordedRequest]:
-    """Return, of the requests for more nodes that nobody withdrew, those wanted from `since` until
-    `until` and those whose nodes were still held at `since`; at most `limit`, in the order of
-    their times."""
+    """Return requests for more nodes, at most `limit` and in the order of their times, without
+    withdrawn ones: those that were to begin from `since` until `until`, and those whose nodes were
+    still held at `since`."""
     v, q = t.vclusters.c, t.request_tuples.c
     at = func.coalesce(_r.starts_at, _r.submitted_at)
     first = select(q.attributes).where(q.request_id == _r.id, q.position == 0).scalar_subquery()

@@ -1,9 +1,9 @@
-"""Reservations: nodes that are kept for a request, whether they are still held, on their way back,
-or free.
+"""Reservations: nodes that are kept for a request. The nodes may still be held, be on their way
+back, or be free.
 
 A reservation begins when a node is chosen to be taken for a request, or is given back in answer to
-a reclaim. It ends when the request ends, when the node is given to a vcluster, and when it turns
-out that the node will not do: it is set aside, or its hardware has changed.
+a reclaim. It ends when the request ends, when the node is given to a vcluster, and when the node
+turns out to be unsuitable: it is set aside, or its hardware has changed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ROWS = Rows(Reservation, t.reservations)
 
 
 def every(tx: Tx) -> list[Reservation]:
-    """Return all of them, by node."""
+    """Return all reservations, by node."""
     return _ROWS.every(tx, order=_r.node_id)
 
 
 def of_reclaims(tx: Tx, reclaim_ids: Sequence[int]) -> dict[int, int]:
-    """Return the reclaim that each node is chosen for, or was given in answer to, by node."""
+    """Return, by node, the reclaim that the node was chosen for or was given in answer to."""
     query = select(_r.node_id, _r.reclaim_id).order_by(_r.node_id)
     return {row[0]: row[1] for row in rows_among(tx, query, _r.reclaim_id, reclaim_ids)}
 
@@ -45,28 +45,27 @@ def of_reclaims(tx: Tx, reclaim_ids: Sequence[int]) -> dict[int, int]:
 def add(
     tx: Tx, node_ids: Iterable[int], request_id: int, reclaim_id: int | None, now: float
 ) -> None:
-    """Keep nodes for a request. IntegrityError: one of them is kept for somebody already."""
+    """Reserve nodes for a request. Raises IntegrityError when one of them is reserved already."""
     add_all(tx, [Reservation(one, request_id, reclaim_id) for one in node_ids], now)
 
 
 def add_all(tx: Tx, kept: Iterable[Reservation], now: float) -> None:
-    """Keep nodes for requests. IntegrityError: one of them is kept for somebody already."""
+    """Reserve nodes for requests. Raises IntegrityError when one of them is reserved already."""
     rows = [one._asdict() | {"at": now} for one in sorted(kept)]
     if rows:
         tx.execute(insert(t.reservations), rows)
 
 
 def promise(tx: Tx, reclaim_id: int, times: Mapping[int, float]) -> None:
-    """Note which of the nodes that are chosen for the reclaim are promised, by node by when; the
-    others are not (any more).
-    """
+    """Record by when nodes that were chosen for the reclaim are promised, by node. Former promises
+    for the reclaim's other nodes are deleted."""
     _ROWS.set_where(tx, _r.reclaim_id == reclaim_id, promised_at=None)
     for node_id, at in times.items():
         _ROWS.set_where(tx, _r.node_id == node_id, _r.reclaim_id == reclaim_id, promised_at=at)
 
 
 def promises(tx: Tx, reclaim_id: int) -> set[int]:
-    """Return the nodes that are promised for that reclaim."""
+    """Return the nodes that are promised for the reclaim."""
     return set(
         tx.scalars(
             select(_r.node_id).where(_r.reclaim_id == reclaim_id, _r.promised_at.is_not(None))
@@ -75,8 +74,8 @@ def promises(tx: Tx, reclaim_id: int) -> set[int]:
 
 
 def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
-    """Return what VCMs have promised for a request and their vclusters still hold, by reclaim: how
-    many nodes, and by when the last of them."""
+    """Return, by reclaim, the nodes that VCMs have promised for the request and their vclusters
+    still hold: (how many, by when the last of them is promised)."""
     n, c = t.nodes.c, t.reclaims.c
     query = (
         select(_r.reclaim_id, func.count(), func.max(_r.promised_at))
@@ -91,17 +90,18 @@ def promised(tx: Tx, request_id: int) -> dict[int, tuple[int, float]]:
 
 
 def drop(tx: Tx, node_ids: Sequence[int]) -> None:
-    """Keep those nodes for nobody any more."""
+    """Delete the reservations of those nodes."""
     remove_all(tx, _r.node_id, node_ids)
 
 
 def any_for(tx: Tx, request_id: int) -> bool:
-    """Return whether any node is kept for that request."""
+    """Return whether any node is reserved for that request."""
     return _ROWS.exists(tx, _r.request_id == request_id)
 
 
 def moving(tx: Tx, group_id: int) -> dict[int, int]:
-    """Return nodes that moves bring to vclusters of a group from elsewhere, by type."""
+    """Return, by type, how many nodes are reserved for moves to vclusters of the group and are not
+    held by the group yet."""
     n, r, taker, holder = t.nodes.c, t.node_requests.c, t.vclusters.alias(), t.vclusters.alias()
     query = (
         select(n.type_id, func.count())
@@ -121,5 +121,5 @@ def moving(tx: Tx, group_id: int) -> dict[int, int]:
 
 
 def clear(tx: Tx, request_ids: Sequence[int]) -> None:
-    """Keep no node for those requests any more."""
+    """Delete the reservations for those requests."""
     remove_all(tx, _r.request_id, request_ids)

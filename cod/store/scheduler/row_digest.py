@@ -1,6 +1,6 @@
-"""Digests of rows, by which the database tells whether they have changed without sending them. Else
-ten thousand rows are read to learn that nothing has changed, and a server on the network has to
-send, and its driver to unpack, each of them."""
+"""Digests of rows, by which the database tells whether rows have changed without sending them.
+Otherwise a server of the database would send ten thousand rows, and the driver unpack them, only to
+show that nothing has changed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ Digest = tuple[int, int]
 
 
 def digest(tx: Tx, query: Select[Any]) -> Digest | None:
-    """Return how many rows `query` finds, and a number that changes with any of them; their order
-    means nothing. The first column is the row's id.
+    """Return the number of rows that `query` finds, and a checksum that changes with any row,
+    whatever the rows' order. The first column must be the row's id. Return None for SQLite, which
+    works in this process: reading the rows themselves is as quick.
 
-    The number is a sum of the rows' CRC32: quicker than MD5 by 1 µs a row, and one change of four
+    The checksum is a sum of the rows' CRC32: quicker than MD5 by 1 µs a row, and one change of four
     billion is missed. Each is multiplied by the row's id. Otherwise two rows that exchange a value
     would cancel each other once in 65,000 times, because a CRC32 is linear.
-
-    None where that would not be quicker than to read them: SQLite has them in this very process.
     """
     if tx.dialect.name == "sqlite":
         return None

@@ -1,4 +1,4 @@
-"""Reservations that recur, and the starts of them that were decided."""
+"""Recurring reservations (series), and the decisions on their starts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def every(tx: Tx) -> list[Series]:
 
 
 def locked(tx: Tx, series_id: int) -> Series | None:
-    """Return the series, locked; None where it has ended."""
+    """Return the series, locked; None if it has ended."""
     return ROWS.get(tx, series_id, lock=True)
 
 
 def of_groups(
     tx: Tx, groups: frozenset[int] | None, name: str | None = None
 ) -> list[tuple[Series, str]]:
-    """Return the series of these groups (None: of all) by name, or the one of that name, each with
-    its group's name."""
+    """Return the series of these groups (None: of all groups) by name, or the one of that name,
+    each with its group's name."""
     query = (
         select(*ROWS.columns, t.groups.c.name.label("group_name"))
         .join_from(t.reservation_series, t.groups, _s.group_id == t.groups.c.id)
@@ -46,9 +46,9 @@ def of_groups(
 def clusters(
     tx: Tx, after: float, series_id: int | None = None
 ) -> dict[tuple[int, str], tuple[str, bool]]:
-    """Return the states of vclusters of starts later than `after`, of that series or of all, by
-    series and name: the newest one's of that name in the series' group, and whether it has had
-    nodes."""
+    """Return (state, whether it has had nodes) of the vclusters of starts later than `after`, for
+    one series or for all, by series and name. Of several vclusters of one name in the series' group
+    the newest counts."""
     v = t.vclusters.c
     query = (
         select(_o.series_id, v.name, v.state, v.leased_at)
@@ -70,14 +70,14 @@ def remove(tx: Tx, series_id: int) -> None:
 
 
 def occurrences(tx: Tx, after: float, series_id: int | None = None) -> list[Occurrence]:
-    """Return the starts later than `after` that were decided, of that series or of all."""
+    """Return the decided starts later than `after`, of one series or of all."""
     own = [] if series_id is None else [_o.series_id == series_id]
     return _OCCURRENCES.every(tx, _o.starts_at > after, *own, order=_o.starts_at)
 
 
 def decide(tx: Tx, one: Occurrence, forget: float) -> None:
-    """Store what was decided of a series' start, in place of an earlier decision, and delete the
-    series' decisions on starts before `forget`."""
+    """Store the decision on a series' start in place of an earlier one, and delete the series'
+    decisions on starts before `forget`."""
     same = (_o.series_id == one.series_id, _o.starts_at == one.starts_at)
     old = (_o.series_id == one.series_id, _o.starts_at < forget)
     for gone in (same, old):
@@ -86,6 +86,6 @@ def decide(tx: Tx, one: Occurrence, forget: float) -> None:
 
 
 def apart(tx: Tx, flow: Callable[[Tx], T]) -> T:
-    """Return what `flow` returns. If it raises, nothing of what it did stays."""
+    """Run `flow` in a savepoint and return its result. If it raises, its writes are undone."""
     with tx.begin_nested():
         return flow(tx)

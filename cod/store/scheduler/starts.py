@@ -1,4 +1,4 @@
-"""Expected starts of waiting requests, and their real starts."""
+"""Expected starts of waiting requests, and the requests' real starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _s, _r = t.request_starts.c, t.node_requests.c
 
 
 class StartRow(NamedTuple):
-    """A row: the expected start of a waiting request, as people were told."""
+    """The expected start of a waiting request, as people were last told it."""
 
     request_id: int
     starts_at: float | None
@@ -29,8 +29,8 @@ _STARTS = Rows(StartRow, t.request_starts)
 
 
 class Begun(NamedTuple):
-    """A request that began: the start that was told first of all, when, and when it was. None:
-    nothing was told."""
+    """A request that began: the first start that people were told, when they were told it, and the
+    real start. None if they were told none."""
 
     first_at: float | None
     first_told_at: float | None
@@ -38,12 +38,12 @@ class Begun(NamedTuple):
 
 
 def waiting(tx: Tx) -> dict[int, StartRow]:
-    """Return what is told of requests that wait, by request."""
+    """Return the expected starts of waiting requests, by request."""
     return {one.request_id: one for one in _STARTS.every(tx, _s.began_at.is_(None))}
 
 
 class Expected(NamedTuple):
-    """A waiting request with the start that is told, and how many nodes it wants."""
+    """A waiting request, its expected start, and the number of nodes that it requests."""
 
     request_id: int
     vcluster_id: int
@@ -52,7 +52,7 @@ class Expected(NamedTuple):
 
 
 def expected(tx: Tx) -> list[Expected]:
-    """Return the requests that are told a start; not those that begin at a known time anyway."""
+    """Return the requests with an expected start, without those that begin at a known time."""
     rt = t.request_tuples.c
     query = (
         select(_r.id, _r.vcluster_id, _s.starts_at, func.sum(rt["count"]))
@@ -113,8 +113,8 @@ def tell(tx: Tx, forecast: Sequence[StartRow], known: Mapping[int, StartRow], no
 
 
 def settle(tx: Tx, before: float) -> None:
-    """Note which requests have begun; forget those that ended otherwise, and those that began
-    before `before`."""
+    """Record which requests have begun. Delete the rows of requests that ended otherwise, and of
+    those that began before `before`."""
     began = (
         select(_r.decided_at)
         .where(_r.id == _s.request_id, _r.state == RequestState.GRANTED)
@@ -129,6 +129,6 @@ def settle(tx: Tx, before: float) -> None:
 
 
 def begun(tx: Tx, since: float) -> list[Begun]:
-    """Return requests that have begun since then."""
+    """Return the requests that have begun since `since`."""
     query = select(_s.first_at, _s.first_told_at, _s.began_at).where(_s.began_at >= since)
     return [Begun(*row) for row in tx.execute(query)]

@@ -1,5 +1,5 @@
-"""The pool over time: nodes by state, and who held how many, put down once a minute and added up
-for questions."""
+"""The pool over time: nodes by state, and nodes held by each vcluster, recorded once a minute and
+summed up for charts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Piece = tuple[int, int, float]
 
 
 def counts(tx: Tx) -> list[tuple[int, int, str, int]]:
-    """Return nodes as they are: (vcluster or 0, type or 0, state, how many)."""
+    """Return the present counts of nodes: (vcluster or 0, type or 0, state, how many)."""
     holder, kind = func.coalesce(_n.vcluster_id, 0), func.coalesce(_n.type_id, 0)
     query = select(holder, kind, _n.state, func.count()).group_by(holder, kind, _n.state)
     return [(row[0], row[1], row[2], row[3]) for row in tx.execute(query)]
 
 
 def add(tx: Tx, counted: Iterable[tuple[int, int, str, int]], pieces: Sequence[Piece]) -> None:
-    """Add what was counted to the rows of those spans."""
+    """Add counts of nodes, as `counts` returns them, to the rows of the time spans `pieces`."""
     states: dict[tuple[int, str], int] = {}
     held: dict[tuple[int, int], int] = {}
     for holder, kind, state, count in counted:
@@ -74,20 +74,20 @@ _ADD = {table.name: upsert(table, "seconds", add=True) for table in (t.pool_stat
 
 
 def forget(tx: Tx, span: int, before: float) -> None:
-    """Delete spans of that length that began before then."""
+    """Delete spans of that length that began before `before`."""
     for table in (t.pool_states, t.pool_held):
         tx.execute(delete(table).where(table.c.span == span, table.c.start < before))
 
 
 def counted_since(tx: Tx, span: int) -> float | None:
-    """Return where the first span of that length begins; None where nothing was counted."""
+    """Return when the first span of that length began; None if there is none."""
     found: float | None = tx.scalar(select(func.min(_s.start)).where(_s.span == span))
     return found
 
 
 def held_by_type(tx: Tx, span: int, starts: Collection[int]) -> list[tuple[int, int, float]]:
-    """Return (type, start, node-seconds) of what all vclusters held in the spans that begin
-    then."""
+    """Return (type, start, node-seconds) that all vclusters together held in the spans of that
+    length that begin at `starts`."""
     query = select(_h.type_id, _h.start, func.sum(_h.seconds)).where(
         _h.span == span, _h.start.in_(starts)
     )
@@ -100,8 +100,8 @@ def held_by_type(tx: Tx, span: int, starts: Collection[int]) -> list[tuple[int, 
 def by_state(
     tx: Tx, span: int, first: int, last: int, kind: str = ""
 ) -> list[tuple[str, int, float]]:
-    """Return (state, start, node-seconds) of the spans that begin between these moments; of one
-    type, if it is named."""
+    """Return (state, start, node-seconds) of the spans that begin from `first` to `last`; with
+    `kind`, of the type of that name alone."""
     query = select(_s.state, _s.start, func.sum(_s.seconds)).where(
         _s.span == span, _s.start.between(first, last)
     )
@@ -122,8 +122,8 @@ def held(
     vcluster: str = "",
     type: str = "",
 ) -> list[tuple[str, int, float]]:
-    """Return (name, start, node-seconds) of what vclusters of these groups (None: all) held, by
-    'vcluster', 'group' or 'type'; of one group, vcluster or type alone, where it is named."""
+    """Return (name, start, node-seconds) that vclusters of these groups (None: all groups) held, by
+    'vcluster', 'group' or 'type'. A named group, vcluster or type narrows the result to it."""
     own = _h.type_id if by == "type" else _h.vcluster_id
     query = select(own.label("own"), _h.start, func.sum(_h.seconds).label("seconds")).where(
         _h.span == span, _h.start.between(first, last), *_holders(groups, group, vcluster)
@@ -139,7 +139,8 @@ def held(
 
 
 def _holders(groups: frozenset[int] | None, group: str, vcluster: str) -> list[ColumnElement[bool]]:
-    """Return conditions that narrow it to the vclusters that are meant; none where all are."""
+    """Return the condition that a row's vcluster matches the arguments; none if every vcluster
+    does."""
     g = t.groups.c
     wanted = [
         *theirs(_v.group_id, groups),
@@ -150,7 +151,7 @@ def _holders(groups: frozenset[int] | None, group: str, vcluster: str) -> list[C
 
 
 def _names(tx: Tx, by: str) -> dict[int, str]:
-    """Return what to call whatever an id stands for."""
+    """Return the names of vclusters, types, or vclusters' groups (`by`), by the id in the rows."""
     g = t.groups.c
     query = {
         "vcluster": select(_v.id, _v.name),

@@ -16,13 +16,13 @@ ROWS = Rows(VclusterName, t.vcluster_names)
 
 
 def of(tx: Tx, vcluster_id: int) -> dict[str, VclusterName]:
-    """Return the names of a vcluster, in their order."""
+    """Return the names of a vcluster, in order."""
     rows = ROWS.every(tx, _c.vcluster_id == vcluster_id, order=_c.name)
     return {one.name: one for one in rows}
 
 
 def of_live(tx: Tx, names: Collection[str]) -> dict[str, dict[str, VclusterName]]:
-    """Return the names in the vclusters of those names that have not ended, by vcluster and
+    """Return the names that owners have added to the live vclusters `names`, by vcluster and
     name."""
     if not names:
         return {}

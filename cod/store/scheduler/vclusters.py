@@ -42,8 +42,8 @@ _FIRM = (_v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preempti
 
 
 def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
-    """Return the vcluster of that name; raises `Refused` where none has it now, or it is not
-    active."""
+    """Return the active vcluster of that name. Raises `Refused` if there is no live vcluster of
+    that name, or if it is not active."""
     holder = ROWS.named(tx, name, "vcluster", lock=lock)
     if holder.state != VclusterState.ACTIVE:
         raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
@@ -51,20 +51,19 @@ def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
 
 
 def every(tx: Tx, states: Iterable[str] = (), group_id: int | None = None) -> list[Vcluster]:
-    """Return vclusters in any of `states` (all that have not ended, if empty), by id; of one group
-    or of all."""
+    """Return vclusters in any of `states` (empty: all live ones), by id; of one group or of all."""
     own = [] if group_id is None else [_v.group_id == group_id]
     condition = _v.state.in_(list(states)) if states else _v.live_name.is_not(None)
     return ROWS.every(tx, condition, *own, order=_v.id)
 
 
 def lock(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Vcluster]:
-    """Return those vclusters, by id; nobody else changes them until this transaction ends."""
+    """Return those vclusters, by id. No other transaction changes them until this one ends."""
     return {one.id: one for one in ROWS.lock(tx, vcluster_ids)}
 
 
 class Live(NamedTuple):
-    """A vcluster that has not ended, as the manager's pass reads it; as in `model.Vcluster`."""
+    """A live vcluster, with the fields of `model.Vcluster` that the manager's pass reads."""
 
     id: int
     name: str
@@ -91,12 +90,12 @@ def names(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, str]:
 
 
 def live_rows() -> Select[Any]:
-    """Return what `live` reads."""
+    """Return the query of `live`."""
     return _LIVE.select.where(_v.live_name.is_not(None)).order_by(_v.id)
 
 
 def live(tx: Tx) -> list[Live]:
-    """Return all that have not ended, by id."""
+    """Return all live vclusters, by id."""
     return _LIVE.all(tx, live_rows())
 
 
@@ -117,11 +116,12 @@ def add(
     user_id: int | None = None,
     **options: Any,
 ) -> Vcluster | None:
-    """Return a new pending vcluster with the lowest free blocks of `subnet` for `size` nodes; None
-    when too few are free. One that is `isolated` gets none: it is in a network of its own. Without
-    `addresses` it gets them later. `options`: what else people set of it.
+    """Add a pending vcluster with the lowest free blocks of `subnet` for `size` nodes and return
+    it; None when too few blocks are free. A vcluster that is `isolated` gets no blocks, as it is in
+    a network of its own. Without `addresses` it gets its blocks later. `options`: other fields that
+    people can set.
 
-    The name is unique among those that have not ended; the caller looks first, the database has the
+    The name is unique among live vclusters; the caller checks that first, and the database has the
     last word.
     """
     with tx.begin_nested() as part:
@@ -152,8 +152,8 @@ def add(
 
 
 def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
-    """Set columns; returns the vcluster as it is now. What matters to its owners is written to its
-    history."""
+    """Set columns and return the changed vcluster. Changes that matter to its owners are recorded
+    in its history."""
     changed = replace(vcluster, **columns)
     change_all(tx, [(vcluster, changed, columns)], now)
     return changed
@@ -162,7 +162,7 @@ def change(tx: Tx, vcluster: Vcluster, now: float, **columns: Any) -> Vcluster:
 def change_all(
     tx: Tx, changes: Sequence[tuple[Vcluster, Vcluster, Mapping[str, Any]]], now: float
 ) -> None:
-    """Write changes of vclusters as `change` does: (before, after, columns)."""
+    """Write changes of vclusters, (before, after, columns) each, as `change` does."""
     whole: dict[int, dict[str, Any]] = {}  # of one that changes twice, both
     for before, _, columns in changes:
         whole.setdefault(before.id, {}).update(columns)
@@ -196,7 +196,7 @@ first."""
 
 
 def _noted(vcluster: Vcluster, event: str, now: float) -> dict[str, Any]:
-    """Return the row of the history that says that."""
+    """Return the history's row for an event of the vcluster."""
     return dict(
         vcluster_id=vcluster.id,
         at=now,
@@ -208,10 +208,10 @@ def _noted(vcluster: Vcluster, event: str, now: float) -> dict[str, Any]:
 
 
 def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
-    """End the vcluster: its name and its addresses are free, and nobody speaks for it any more.
+    """End the vcluster: its name and addresses become free, and its VCM is revoked.
 
-    Raises RuntimeError while a volume is exported to it: its addresses would be given on with the
-    export.
+    Raises RuntimeError while a volume is exported to it: the next vcluster with these addresses
+    could mount the volume.
     """
     if tx.scalar(
         select(t.volume_attachments.c.id)
@@ -231,7 +231,8 @@ def end(tx: Tx, vcluster: Vcluster, now: float) -> Vcluster:
 
 
 def rename(tx: Tx, vcluster: Vcluster, name: str, now: float) -> Vcluster:
-    """Give the vcluster another name; the former one is held for it. Nobody else may have it."""
+    """Give the vcluster another name. No other vcluster can have the former name while this one
+    exists."""
     f, o = t.vcluster_former_names.c, t.series_occurrences.c
     tx.execute(delete(t.vcluster_former_names).where(f.name == name))
     tx.execute(insert(t.vcluster_former_names).values(name=vcluster.name, vcluster_id=vcluster.id))
@@ -257,20 +258,20 @@ def former_names(tx: Tx, vcluster_id: int) -> list[str]:
 
 
 def renamed(tx: Tx, names: Collection[str]) -> dict[str, str]:
-    """Return the names of vclusters that had one of those names before they were renamed, by that
-    name."""
+    """Return the present names of vclusters that were renamed, by those of `names` that they
+    had."""
     f = t.vcluster_former_names.c
     query = select(f.name, _v.name).join(t.vclusters, _v.id == f.vcluster_id)
     return {row[0]: row[1] for row in tx.execute(query.where(f.name.in_(names)))} if names else {}
 
 
 def deserted(tx: Tx) -> list[Vcluster]:
-    """Return releasing vclusters that no node holds to or is on its way back from, by id: they can
-    end.
+    """Return the releasing vclusters that can end, by id: they hold no nodes, and none are on their
+    way back from them.
 
-    A node that was taken out of service on its way back does not count: it may never come. A volume
-    that is still exported to the vcluster counts: its addresses stay its own until the file server
-    has withdrawn the export.
+    A node that was taken out of service on its way back does not count: it may never come. A
+    vcluster to which a volume is still exported cannot end: its addresses stay its own until the
+    file server has withdrawn the export.
     """
     n = t.nodes.c
     aside = (NodeState.QUARANTINED, NodeState.RETIRED)
@@ -283,7 +284,8 @@ def deserted(tx: Tx) -> list[Vcluster]:
 
 
 def free_hostnames(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, Iterator[str]]:
-    """Return, for each vcluster, hostnames that none of its nodes has, without end: n1, n2 …"""
+    """Return, for each vcluster, an endless iterator of host names (n1, n2 …) that none of its
+    nodes has."""
     taken: dict[int, str] = {}
     for part in slices(sorted(vcluster_ids)):
         taken |= {row[0]: row[1] for row in tx.execute(_HOSTNAMES, {"holders": part}).all()}
@@ -301,8 +303,8 @@ def active_nodes(tx: Tx, vcluster_id: int) -> int:
 
 
 def held_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
-    """Return how many nodes each group's (all groups', if none is named) active vclusters hold
-    whose leases run; preemptible ones hold nothing for their groups."""
+    """Return how many nodes each group (all groups, if none is named) holds, in active vclusters
+    whose leases have not run out. Nodes of draining and of preemptible vclusters do not count."""
     query = (
         select(_v.group_id, func.count())
         .join_from(t.vclusters, t.nodes, t.nodes.c.vcluster_id == _v.id)
@@ -313,7 +315,7 @@ def held_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
 
 
 def held_by_groups_and_types(tx: Tx) -> dict[int, Counter[int]]:
-    """Return how many nodes of each type each group's vclusters hold, but for preemptible ones."""
+    """Return how many nodes of each type each group's vclusters hold, without preemptible ones."""
     n = t.nodes.c
     query = (
         select(_v.group_id, n.type_id, func.count())
@@ -328,7 +330,7 @@ def held_by_groups_and_types(tx: Tx) -> dict[int, Counter[int]]:
 
 
 def leaving_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
-    """Return how many of these nodes leave by reclaims."""
+    """Return how many of the nodes that `held_by_groups` counts have still to leave by reclaims."""
     c = t.reclaims.c
     query = (
         select(_v.group_id, func.sum(c["count"] - c.given))
@@ -342,8 +344,8 @@ def leaving_by_groups(tx: Tx, now: float, *group_ids: int) -> Counter[int]:
 def kept_of_types(
     tx: Tx, types: Collection[int], now: float, *group_ids: int
 ) -> Counter[tuple[int, int]]:
-    """Return how many nodes of these types those groups hold, by group and type, as in
-    `held_by_groups`, without those that leave by reclaims."""
+    """Return the counts of `held_by_groups` for nodes of these types, minus the nodes that have
+    still to leave by reclaims, by group and type."""
     n, r = t.nodes.c, t.reclaims.c
     where = _lasting(now, group_ids)
     held = (
@@ -376,7 +378,7 @@ def _lasting(now: float, group_ids: Collection[int]) -> tuple[ColumnElement[bool
 
 
 def floors_by_groups(tx: Tx) -> dict[int, int]:
-    """Return the creation sizes of each group's active vclusters together, as in `floors`."""
+    """Return, by group, the sum of the creation sizes of the vclusters in `floors`."""
     query = select(_v.group_id, func.sum(_v.creation_size)).where(*_FIRM)
     return {group: int(size) for group, size in tx.execute(query.group_by(_v.group_id))}
 
@@ -413,7 +415,8 @@ def held_each(tx: Tx, vcluster_ids: Collection[int]) -> Counter[int]:
 
 
 def held_by_type(tx: Tx) -> list[tuple[int, str | None, int, float | None]]:
-    """Return nodes that vclusters hold: (vcluster's id, type's name, nodes, first assigned at)."""
+    """Return counts of the nodes that vclusters hold: (vcluster's id, type's name, nodes, time of
+    the first assignment)."""
     n = t.nodes.c
     query = (
         select(n.vcluster_id, t.node_types.c.name, func.count(), func.min(n.assigned_at))

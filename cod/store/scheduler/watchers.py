@@ -1,4 +1,4 @@
-"""People who want to be told when a request is decided."""
+"""Users who want to be told when a request is decided."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def of(tx: Tx, request_id: int) -> set[int]:
 
 
 def put(tx: Tx, request_id: int, user_ids: Iterable[int]) -> None:
-    """Let users watch a request, beside those who do."""
+    """Add users who watch a request."""
     rows = [{"request_id": request_id, "user_id": one} for one in {*user_ids} - of(tx, request_id)]
     if rows:
         tx.execute(insert(t.request_watchers), rows)
 
 
 def remove(tx: Tx, request_id: int, user_id: int) -> None:
-    """Let a user watch the request no more."""
+    """Remove a user from those who watch the request."""
     tx.execute(delete(t.request_watchers).where(_w.request_id == request_id, _w.user_id == user_id))
 
 
 def take(tx: Tx, request_ids: Sequence[int]) -> dict[int, list[tuple[int, str]]]:
-    """Return ids and e-mail addresses of those who watch each of the requests and may still sign in
-    and see it, and forget them."""
+    """Return (id, e-mail address) of the users who watch each of the requests, have an address and
+    may still sign in and see the request; delete all watchers of the requests."""
     u, r, v, p = t.users.c, t.node_requests.c, t.vclusters.c, t.group_permissions.c
     found: dict[int, list[tuple[int, str]]] = {}
     query = (

@@ -3,7 +3,8 @@ transitional ones too.
 
 Times are seconds since the epoch (UTC) in DOUBLE columns, so that SQLite and MariaDB agree to the
 bit; IPv4 addresses are integers, so that ranges sort; XML documents are text, already validated.
-Nothing outside `cod/store` (and the migrations) names a column in SQL. A change here wants a
+
+Nothing outside `cod/store` (and the migrations) names a column in SQL. A change here needs a
 migration in `schema/migrations`; a test compares the two.
 """
 

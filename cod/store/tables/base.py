@@ -37,7 +37,7 @@ Id = BigInteger().with_variant(Integer, "sqlite")  # SQLite's rowid alias must b
 Document = Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")
 Name = String(63)  # a DNS label
 FullName = String(127)  # GROUP/NAME of an image or template, or the site's NAME
-# 'A' is not 'a'
+# 'A' and 'a' are different values
 Exact = String(300).with_variant(mysql.VARCHAR(300, collation="utf8mb4_bin"), "mysql", "mariadb")
 Mac = String(17)
 Time: Double[float] = Double()
@@ -55,7 +55,7 @@ class Words(TypeDecorator[tuple[str, ...]]):
         return tuple
 
     def process_bind_param(self, value: Sequence[str] | None, _dialect: object) -> str | None:
-        """Return what is stored. A backup may have it as one text."""
+        """Return the words as one text. A value from a backup may be this text already."""
         return value if value is None or isinstance(value, str) else ",".join(value)
 
     def process_result_value(self, value: str | None, _dialect: object) -> tuple[str, ...] | None:
@@ -77,8 +77,8 @@ def defaulted(
     *keys: ForeignKey,
     **options: Any,
 ) -> Column[Any]:
-    """Return a column that is never null and has `value` where nobody gives one: in new rows, and
-    by the database in those that were there before the column."""
+    """Return a column that is never null and has the default `value`, both in new rows and in those
+    that existed before the column was added."""
     if isinstance(value, bool):
         in_sql: Any = true() if value else false()
     else:

@@ -1,4 +1,4 @@
-"""Machines: what they are, where they are in their lifecycle, their addresses, agents and power."""
+"""Tables of nodes: their hardware, their states, addresses, agents and power."""
 
 from __future__ import annotations
 

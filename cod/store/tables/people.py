@@ -1,4 +1,4 @@
-"""Users, groups, what they sign in with, and what they did."""
+"""Tables of users and groups: credentials, roles, invitations, and the audit."""
 
 from __future__ import annotations
 

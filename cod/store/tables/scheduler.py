@@ -1,4 +1,5 @@
-"""Virtual clusters, what is asked for and taken back, who may act, and what nodes used."""
+"""Tables of virtual clusters, requests and reclaims, permissions, energy, and of the servers' own
+work."""
 
 from __future__ import annotations
 
@@ -453,7 +454,7 @@ maintenance_windows = table(
         comment="its nodes are given to nobody from now on, and go as they come free",
     ),
     not_null("stay_out", Boolean, comment="nodes do not come back at the end"),
-    # two that are planned at the same moment get the same: one of the transactions is run again
+    # two windows planned at once get the same bit: one of the transactions fails and is repeated
     not_null("bit", Integer, unique=True, comment="1, 2, 4 … while it is open, then -id"),
     Column(
         "warned",
