@@ -1,11 +1,9 @@
-"""Documents made for one node when it asks: its boot script and its boot's secret. Shared by the
-TFTP and HTTP edges.
+"""Documents made for one node when it asks: its boot script and its boot's secret. Both the TFTP
+and the HTTP edge serve them, and also the program that starts a BIOS machine's disk, which is for
+everybody and named by the disk's signature.
 
-Beside them, for everybody: the program that starts a BIOS machine's disk, by the signature in its
-name.
-
-Each is for one machine: a flow refuses (`model.Refused`) unless `address`, the peer's own, is bound
-to `mac`.
+A node's document is for one machine: the flow refuses (`model.Refused`) unless `address`, the
+client's own, is bound to `mac`.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ def disk_loader(name: str) -> bytes | None:
 
 
 class BootDocs:
-    """Makes the documents; a method costs one flow, and a script that changes a node another."""
+    """Maker of the documents. Each costs one flow, and a script that changes its node another."""
 
     def __init__(self, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         self._pool = pool
@@ -46,8 +44,8 @@ class BootDocs:
         return self._plan(mac, address).addCallback(lambda plan: bootscript.pxelinux(plan).encode())
 
     def secret(self, mac: str, address: str) -> Deferred[bytes]:
-        """Return a new secret for the boot that is under way, as an initrd: only its verifier is
-        kept here."""
+        """Return a new secret for the boot that is under way, as an initrd. The server stores only
+        its verifier."""
         secret = protocol.Secret(os.urandom(16).hex(), os.urandom(32))
         verifier = protocol.verifier(secret.key, os.urandom(16))
         minted = self._pool.run_together(
@@ -66,7 +64,7 @@ class BootDocs:
         )
 
     def bring(self, nonce: str, address: str) -> Deferred[None]:
-        """Note the nonce with which the firmware at `address` fetches its loader."""
+        """Record the nonce with which the firmware at `address` fetches its loader."""
         return self._pool.run_at(
             NODES, script.bring, nonce, address, self._site.current, self._clock()
         )

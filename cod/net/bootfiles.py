@@ -1,8 +1,9 @@
-"""The boot root: which file a name from the network means, opened once for everybody who reads it.
+"""The boot root: finds the files that names from the network mean, and opens each once for all its
+readers.
 
-Both file servers, TFTP and HTTP, ask here, so that one place decides what may be read: regular
-files below the root. A name is a path below the root, as in a chroot (a leading slash means the
-root itself: some PXE ROMs send one). Symbolic links are followed when they stay below it.
+Both file servers, TFTP and HTTP, use this module, so that one place decides what may be read:
+regular files below the root. A name is a path below the root, as in a chroot (a leading slash means
+the root itself: some PXE ROMs send one). Symbolic links are followed when they stay below the root.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ class BootFiles:
             raise NoSuchFile(name) from error
 
     def _open_again(self, path: str, identity: _Identity) -> OpenFile | None:
-        """Return the file if it is still the one with that identity, and below the root, where it
-        was when it was opened before. Where a path leads takes several times as long to find out
-        as to open the file."""
+        """Return the file if it has that identity and is below the root, as when it was opened
+        before; else None. This saves finding out where the path leads, which takes several times as
+        long as opening the file."""
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         about = os.fstat(fd)
         if _identity(about) != identity or not self._holds(fd):
@@ -124,5 +125,5 @@ class BootFiles:
 
 
 def _identity(about: os.stat_result) -> _Identity:
-    # a file that is moved, or whose number another gets, has another time of change
+    # the time of change differs for a file that was moved, or that has got another file's number
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns

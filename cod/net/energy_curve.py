@@ -1,6 +1,6 @@
 """Reads the curve of price or carbon by the hour, from a file or over HTTP, once in a while.
 
-What comes is not trusted: an answer has a limited size and time, redirects are not followed, and
+The source is not trusted: an answer has a limited size and time, redirects are not followed, and
 the content is checked before anything uses it (`policy.energy.curve`). Each server with a manager
 part reads the curve; the last good one is kept in the database.
 """
@@ -49,7 +49,7 @@ class CurveReader(Periodic):
         self._read: tuple[str, str, float] | None = None  # source, what it says, when
 
     def reread(self) -> None:
-        """Read at the next look: the site file has changed."""
+        """Read the curve at the next look, because the site file has changed."""
         self._read = None
 
     async def look(self) -> None:
@@ -70,7 +70,7 @@ class CurveReader(Periodic):
             log.warning("the energy curve %s: %s", rules.curve, warning)
 
     async def _content(self, rules: Energy) -> bytes:
-        """Return the file or the answer. Raises `CurveError`."""
+        """Return the content of the file or of the answer. Raises `CurveError`."""
         if rules.curve_file:
             return _file(rules.curve_file)
         try:
@@ -100,7 +100,7 @@ class CurveReader(Periodic):
 
 
 def _file(path: str) -> bytes:
-    """Return the start of a regular file, with one byte more than a curve may have."""
+    """Return the content of a regular file, up to one byte more than a curve may have."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
@@ -112,7 +112,7 @@ def _file(path: str) -> bytes:
 
 
 class _Body(Protocol):
-    """The body of an answer; `whole` fires when it has ended as it said."""
+    """The body of an HTTP answer. `whole` fires with it when it has arrived completely."""
 
     def __init__(self, whole: Deferred[bytes]) -> None:
         self._whole, self._pieces = whole, [b""]
@@ -121,7 +121,7 @@ class _Body(Protocol):
         self._pieces.append(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell what came; a body without a length may be cut off anywhere."""
+        """Fire `whole`. A body without a length is an error, because it may be cut off anywhere."""
         if self._whole.called:
             return
         if reason.check(ResponseDone):
@@ -137,7 +137,8 @@ class _Capped(Limited):
 
 
 class _Way(Way):
-    """The way to a curve's host: its certificate is checked as the host's own authorities say."""
+    """The connection to a curve's host. This host's certificate authorities decide which
+    certificates are accepted."""
 
     line = _Capped
 

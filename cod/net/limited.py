@@ -1,4 +1,4 @@
-"""Connections to servers of others that may send a limited number of bytes."""
+"""Connections to foreign servers, which may send only a limited number of bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ MOST = 2**16  # bytes of an answer
 
 
 class Limited(ProtocolWrapper):
-    """A connection whose peer cannot fill the memory: it is cut after `most` bytes."""
+    """A connection that is cut after `most` received bytes, so that its peer cannot fill the
+    memory."""
 
     transport: Any
     seen = 0
@@ -31,9 +32,9 @@ class Limited(ProtocolWrapper):
 
 @implementer(IAgentEndpointFactory, IStreamClientEndpoint)
 class Way:
-    """The way of one request of Twisted's Agent to its URL's host, which may answer so much.
+    """The connection of one request of Twisted's Agent to its URL's host, as Agent's endpoint.
 
-    line  the protocol of the connection
+    line  the protocol of the connection, which limits the answer
     """
 
     line: type[Limited] = Limited
@@ -44,12 +45,12 @@ class Way:
         self._line: Any = None
 
     def endpointForURI(self, uri: Any) -> Way:
-        """Return the endpoint, for Agent."""
+        """Return this object as the endpoint (for Agent)."""
         self._uri = uri
         return self
 
     def connect(self, factory: Any) -> Deferred[Any]:
-        """Return the connection, for Agent."""
+        """Return a connection to the host (for Agent)."""
         return Deferred.fromCoroutine(self._connect(factory))
 
     async def _connect(self, factory: Any) -> Any:
@@ -60,10 +61,10 @@ class Way:
         return self._line.wrappedProtocol
 
     async def reach(self, host: str, port: int, tls: bool, factory: Any) -> Any:
-        """Return a connection to the host; `tls`: with its certificate checked."""
+        """Return a connection to the host. `tls`: the host's certificate is checked."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let the connection go, whatever it still has to say."""
+        """Cut the connection, without waiting for the peer."""
         if self._line is not None:
             self._line.transport.abortConnection()

@@ -1,4 +1,4 @@
-"""A log that a flood of the same faults does not flood."""
+"""A log that limits repeated lines about the same fault."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Thing = tuple[str, str]
 
 
 class QuietLog:
-    """Lines about peers: each thing, (who, what), when it happens first; what follows within a
-    minute is counted.
+    """Log lines about peers. The first line about a thing, (who, what), is logged; repetitions
+    within a minute are only counted.
 
     clock  any seconds that do not run backwards
     """
@@ -42,7 +42,7 @@ class QuietLog:
         self._log.log(level, "%s", " ".join(sentence.split()))
 
     def flush(self) -> None:
-        """Say how often things have happened again, where their minute is over."""
+        """Log how often things were repeated whose minute is over."""
         now = self._clock()
         for thing in [thing for thing, (at, _) in self._logged.items() if now >= at + QUIET]:
             self._forget(thing)

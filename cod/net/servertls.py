@@ -1,8 +1,8 @@
-"""TLS of the ports that nodes and VCMs connect to: the server's key and certificate, which the
-site's authority signs.
+"""TLS of the ports that nodes and VCMs connect to: the server's key and certificate, signed by the
+site's authority.
 
-Certificates of servers are made at each start, and anew when half of their life is over: nobody
-remembers them, and a server may run for years.
+Server certificates are made at each start, and again when half of their life is over, as a server
+may run for years. Clients trust the authority and remember no server's certificate.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from zope.interface import implementer
 
 from cod.security.ca import Ca, Issued
 
-# seconds by which the clock may be set back before a certificate is taken for one of the future
+# seconds by which the clock may be set back before a certificate seems to begin in the future
 BACK = 3600.0
 
 
 class TlsFactory(TLSMemoryBIOFactory):
-    """With room for a refusal: its own would wrap None."""
+    """A TLS factory that can refuse a connection: Twisted's own would wrap None."""
 
     def buildProtocol(self, addr: IAddress | None) -> TLSMemoryBIOProtocol | None:  # type: ignore[override] # as IProtocolFactory allows
-        """Return a connection, if the factory inside wants one."""
+        """Return a connection; None if the wrapped factory refuses it."""
         inner = self.wrappedFactory.buildProtocol(addr)
         return None if inner is None else self.protocol(self, inner)
 
@@ -71,6 +71,6 @@ def _options(issued: Issued, ca: Ca | None) -> CertificateOptions:
         trustRoot=Certificate.loadPEM(ca.certificate),
         raiseMinimumTo=TLSVersion.TLSv1_2,
     )
-    # cannot be said together with trustRoot; it is looked at later
+    # its arguments may not combine this with trustRoot; the attribute is read for each connection
     options.requireCertificate = False
     return options

@@ -1,5 +1,5 @@
-"""The signer's socket: signs certificates of VCMs for those parts of the server on this host that
-may ask (`cod.security.partusers.MAY_SIGN`), as the kernel says who they are."""
+"""The signer's socket. It signs certificates of VCMs for the server's parts on this host that may
+ask for them (`cod.security.partusers.MAY_SIGN`). The kernel tells which part asks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("cod.signer")
 
 
 class SignerLine(LineOnlyReceiver, TimeoutMixin):
-    """A connection: one question, one answer."""
+    """A connection to the signer, for one question and one answer."""
 
     delimiter = b"\n"
     MAX_LENGTH = signer.LONGEST

@@ -1,5 +1,5 @@
-"""The common part of edges that read from one socket of their own: open it, have the reactor watch
-it, close it, and say why it cannot be opened."""
+"""The common base of services that read from one socket: it opens the socket, has the reactor watch
+it, closes it, and explains errors of opening it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class SocketService(Service, ABC):
 
     @abstractmethod
     def _open(self) -> socket.socket:
-        """Return the socket, which does not block."""
+        """Return the open socket, in non-blocking mode."""
 
     @abstractmethod
     def doRead(self) -> None:
         """Read what waits in the socket."""
 
     def startService(self) -> None:
-        """Open the socket. Raises OSError when that is not allowed, or somebody else has it."""
+        """Open the socket. Raises OSError when this is not allowed, or when the port is in use."""
         super().startService()  # type: ignore[no-untyped-call]
         try:
             self._socket = self._open()

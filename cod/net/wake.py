@@ -1,9 +1,9 @@
-"""Wake-ups between the server's processes on one host: a datagram socket each, below the run
-folder.
+"""Wake-ups between the server's processes on one host: a datagram socket for each process, below
+the run folder.
 
-A wake-up says "look again now" to whoever polls rows ('manager', 'orders', 'power'). It may be
-lost: every poll comes round by itself, so a lost one costs a delay, nothing else. Nothing but the
-word travels.
+A wake-up tells a process that polls certain rows ('manager', 'orders', 'power') to read them now.
+It carries that word only. It may be lost: every poll is also repeated periodically, so a lost
+wake-up costs a delay, nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cod.model import Effect
 
 
 class Wake(FileDescriptor):
-    """This process's socket `<folder>/<name>.wake`, and the way to everybody else's."""
+    """This process's socket `<folder>/<name>.wake`, and the sender to those of all processes."""
 
     def __init__(self, reactor: Any, folder: Path, name: str) -> None:
         super().__init__(reactor)
@@ -35,7 +35,7 @@ class Wake(FileDescriptor):
         self.startReading()  # type: ignore[no-untyped-call]
 
     def on(self, what: str, call: Callable[[], object]) -> None:
-        """Call `call` whenever somebody on this host wakes `what`."""
+        """Call `call` whenever a process of this host wakes `what`."""
         self._callbacks.setdefault(what, []).append(call)
 
     def effects(self, effects: Iterable[Effect]) -> None:
@@ -60,7 +60,7 @@ class Wake(FileDescriptor):
         return self._socket.fileno()
 
     def doRead(self) -> None:
-        """Read all that waits, and call what waits for each word once. The reactor calls it."""
+        """Read all wake-ups that wait, and run the callbacks of each word once."""
         words: dict[str, None] = {}
         with contextlib.suppress(BlockingIOError):
             for _ in range(64):

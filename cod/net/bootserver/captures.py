@@ -64,7 +64,7 @@ log = logging.getLogger("cod.captures")
 
 
 class CapturePart(BaseModel):
-    """A partition as the agent tells of it."""
+    """A partition, as the agent reports it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     number: int = Field(ge=0, le=4096)
@@ -76,8 +76,9 @@ class CapturePart(BaseModel):
 
 
 class LastWord(BaseModel):
-    """The message that ends a capture. `at`: where the agent believes that the disk ends here;
-    `what`: as in `orders.Deposit`, so that an agent that does not know of parts is found out."""
+    """The message that ends a capture. `at`: the byte at which, for the agent, the stored part of
+    the disk ends. `what`: as in `orders.Deposit`; an agent of a release that cannot capture parts
+    is recognised by it."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     size: int = Field(ge=1, le=LIMIT << 20)
@@ -87,7 +88,7 @@ class LastWord(BaseModel):
 
 
 class EarlierWord(BaseModel):
-    """The message by which an agent goes on from what an order before has sent."""
+    """The message by which an agent continues from what an earlier order has sent."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     heads: str = Field(pattern=r"^[0-9a-f]{64}$")
@@ -103,7 +104,7 @@ class Elsewhere(Exception):
 
 
 class Captures(Service):
-    """The captures that come in at one server, to be images below `root`.
+    """The captures that one server receives and publishes as images below `root`.
 
     effects  carries out the wake-ups that flows return
     """
@@ -135,7 +136,7 @@ class Captures(Service):
         self._timer.startService()
 
     def stopService(self) -> Any:
-        """End; agents go on with the next server of this folder."""
+        """Stop. Agents continue with the next server that uses this folder."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._timer.stopService()
         for one in self._open.values():
@@ -261,7 +262,8 @@ class Captures(Service):
         return self._open[order]
 
     def _deposit(self, order: str) -> Deposit:
-        """Return what has come of the order. What orders before it have sent is gone then."""
+        """Return the received part of the order's capture. What earlier orders of the node have
+        sent is deleted."""
         if order not in self._open:
             for each in deposit.earlier(self._root, order):
                 self._forget(each)
@@ -294,7 +296,7 @@ class Captures(Service):
         return incoming.add(body, limits)
 
     def _seal(self, order: str, row: Capture, word: LastWord, limits: CaptureLimits) -> Ingested:
-        # it was published, and then something went wrong
+        # an earlier attempt has published it, and failed afterwards
         if row.digest and (self._root / row.digest).is_dir():
             return deposit.published(self._root, row.digest)
         incoming = self._deposit(order)

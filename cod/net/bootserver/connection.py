@@ -1,11 +1,10 @@
 """One client's HTTP/1.1 connection: h11 reads and writes the heads, sendfile the bodies of files.
+twisted.web is not used, because its channel hides the socket's writability from a response, and
+sendfile needs to know it.
 
-twisted.web was not used because its channel stands between a response and the socket's writability,
-which is what sendfile follows.
-
-A connection answers one request at a time; while it does, it does not read, so pipelined requests
-wait in the kernel. A client that is too slow with its request, or takes nothing of the answer, is
-cut off: see `HttpLimits`.
+A connection answers one request at a time and does not read meanwhile, so pipelined requests wait
+in the kernel. A client that is too slow with its request, or that does not take the answer, is cut
+off: see `HttpLimits`.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ log = logging.getLogger("cod.http")
 
 
 class BodyLost(Exception):
-    """A request's body did not come, or was longer than what was granted."""
+    """A request's body did not arrive, or was longer than allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,7 @@ class Server(Interface):
 
 
 class Connection(Protocol):
-    """One client's connection. `deadline` is moved on by what happens; the server's scan enforces
-    it."""
+    """One client's connection. Progress moves `deadline` on; the server's scan enforces it."""
 
     transport: Any
 
@@ -167,8 +165,8 @@ class Connection(Protocol):
     # ------------------------------------------------------------ bodies
 
     def body(self, room: int) -> Deferred[bytes]:
-        """Return the request's body, of at most `room` bytes; fails with `BodyLost`. Only before
-        the answer."""
+        """Return the request's body, of at most `room` bytes; fails with `BodyLost`. Call this
+        before answering only."""
         wanted: Deferred[bytes] = Deferred()
         self._body.clear()
         self._room, self._wanted = room, wanted
@@ -182,7 +180,7 @@ class Connection(Protocol):
             )
         self._busy = False
         self.transport.resumeProducing()
-        # not at once: what has come already would fire the Deferred before the caller has it
+        # not at once: a body that has arrived would fire the Deferred before the caller has it
         self._server.reactor.callLater(0, self._advance)
         return wanted
 
@@ -272,7 +270,7 @@ class Connection(Protocol):
         self._http.start_next_cycle()
         self._busy = False
         self.transport.resumeProducing()
-        # a request came in behind this one; not by recursion, there may be many
+        # another request may wait; a call for each, not recursion, as there may be many
         if self._http.trailing_data[0]:
             self._server.reactor.callLater(0, self._advance)
 

@@ -1,9 +1,9 @@
-"""Permissions to fetch images, remembered for a while: one node asks for one image in hundreds of
-pieces, many at once.
+"""Permissions to fetch images, remembered for a while, because a node fetches an image in hundreds
+of pieces, many at once.
 
-What was allowed stays so for `ALLOWED` seconds, so that a node that loses its place in the middle
-of a piece still gets that piece and is told by its order, not by an error, that it has to stop.
-Where the database is away, what was allowed before is allowed.
+A permission lasts `ALLOWED` seconds. A node that loses its holder in the middle of a piece
+therefore still gets that piece, and learns from its order, not from an error, that it has to stop.
+While the database is away, clients that were allowed before are allowed.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ Key = tuple[str, str]
 
 
 class Fetches:
-    """The answers of one server. `seconds`: a clock that does not jump."""
+    """The permissions that one server remembers. `seconds`: a clock that does not jump."""
 
     def __init__(self, pool: Pool, seconds: Callable[[], float]) -> None:
         self._pool, self._seconds = pool, seconds
         self._known: OrderedDict[Key, tuple[float, bool]] = OrderedDict()  # until when, what
 
     def known(self, address: str, digest: str) -> bool | None:
-        """Return the answer, if it is remembered."""
+        """Return whether the client may fetch the image; None if that is not remembered."""
         until, answer = self._known.get((address, digest), (0.0, False))
         return answer if until > self._seconds() else None
 
     async def ask(self, address: str, digest: str) -> bool:
-        """Return the answer. Raises what the database raises, where nothing was allowed before."""
+        """Return whether the client may fetch the image. Raises the database's error, unless the
+        client was allowed before."""
         key = address, digest
         try:
             answer: bool = await self._pool.read(fetches.may_fetch, address=address, digest=digest)

@@ -1,16 +1,14 @@
-"""Answers nodes' questions about themselves (docs/metadata): who asks from which address, and
-what is at that path.
+"""The metadata service: answers nodes' questions about themselves (docs/metadata). The client's
+address decides which node is described.
 
-cloud-init asks some thirty paths one after the other, and many nodes boot together: what one
-address may know is remembered for `KNOWN` seconds, so that a boot costs a few transactions and not
-thirty, most of all while many make the server slow. That is safe because an address comes to
-another node only through a priming or a boot, which takes longer; what an answer says may be so
-much older than the last change.
+cloud-init asks for some thirty paths one after the other, and many nodes boot together. The facts
+for an address are therefore remembered for `KNOWN` seconds, so that a boot costs a few transactions
+and not thirty. That is safe because an address passes to another node only through a priming or a
+boot, which takes longer. An answer may be out of date by that time.
 
-Some clients want a token first (IMDSv2). There a token shows that no proxy passes on what others
-want to know. It opens nothing here, as the address does that already, so any token is given and
-none is asked for. Requests that a proxy passed on are refused, and so are those for a foreign
-Host.
+Some clients first request a token (IMDSv2), which elsewhere shows that no proxy forwards the
+request. Here the address alone decides, so a token is given on request, and never required.
+Requests that a proxy has forwarded are refused, and so are those for a foreign Host.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ Answer = tuple[int, str, tuple[tuple[str, str], ...]]
 
 
 class MetadataDocs:
-    """The metadata that one server tells. `seconds`: a clock that does not jump."""
+    """The metadata that one server serves. `seconds`: a clock that does not jump."""
 
     def __init__(self, pool: Pool, site: SiteRef, seconds: Callable[[], float]) -> None:
         self._pool, self._site, self._seconds = pool, site, seconds
@@ -51,7 +49,7 @@ class MetadataDocs:
     async def answer(
         self, address: str, method: bytes, parts: Sequence[str], headers: Mapping[bytes, bytes]
     ) -> Answer:
-        """Return the answer to a request. Raises what the database raises."""
+        """Return the answer to a request. Raises the database's errors."""
         path = list(parts[:-1] if parts and not parts[-1] else parts)
         if any(name in headers for name in PASSED_ON):
             return 403, "ask without a proxy\n", _PLAIN
@@ -75,9 +73,9 @@ class MetadataDocs:
         return 200, found[0], (("Content-Type", found[1]), ("Cache-Control", "no-store"))
 
     def _is_ours(self, host: bytes) -> bool:
-        """Return whether a request's Host is an address, a name in the site's domain, or one
-        without a domain. A page whose name its author lets lead to this server (DNS rebinding) has
-        another."""
+        """Return whether a request's Host is an address, a name in the site's domain, or a name
+        without a domain. A web page whose author points its name at this server (DNS rebinding) has
+        another Host."""
         name = host.decode("latin-1").lower()
         with suppress(ValueError):
             name = urlsplit(f"//{name}").hostname or ""
@@ -100,8 +98,8 @@ class MetadataDocs:
         return 200, os.urandom(24).hex(), (*_PLAIN, ("Cache-Control", "no-store"), shown)
 
     def _of(self, address: str) -> Deferred[Metadata | None]:
-        """Return what the node at the address may know. Questions that come meanwhile wait for the
-        same answer."""
+        """Return the facts about the node at the address; None if there is no node. Requests that
+        come meanwhile wait for the same result."""
         until, known = self._known.get(address, (0.0, None))
         if until > self._seconds():
             return succeed(known)

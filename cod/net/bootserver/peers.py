@@ -1,9 +1,9 @@
-"""Images that other servers of the site have: this host fetches those that it lacks, one at a time,
-and sends nodes that ask for one meanwhile to a host that has it.
+"""Images on the site's other servers. This host fetches the images that it lacks, one at a time.
+Meanwhile, nodes that request such an image are redirected to a host that has it.
 
-Each host puts down in the database which files it has, and the key of tokens by which the others
-fetch images here: a token names one image and the address that asks, and holds for a few minutes
-(`wire.chunktoken`). Only the addresses that the site file lists as servers may use one.
+Each host records in the database the files that it has, and the key of the tokens by which other
+hosts fetch images here. A token is for one image and one client address, and is valid for a few
+minutes (`wire.chunktoken`). Only the addresses that the site file lists as servers may use tokens.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ log = logging.getLogger("cod.images")
 
 
 class FetchEnded(Exception):
-    """The fetch is given up: the server stops."""
+    """The fetch is given up, because the server stops."""
 
 
 class Peers(Claimer):
-    """One host's.
+    """The exchange of images between this host and the others.
 
-    name, key  of this host, as its part of images says of itself
-    root       the image store; incoming  the folder of files that are yet to be taken in
+    name, key  of this host, as its images part reports itself
+    root       the image store; incoming  the folder of files that are still to be ingested
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class Peers(Claimer):
         self._pulling = ""
 
     def startService(self) -> None:
-        """Begin."""
+        """Start fetching."""
         self._stopping = threading.Event()
         super().startService()
 
     def stopService(self) -> Deferred[Any]:
-        """End; the next server goes on with what was fetched."""
+        """Stop. The next server of this host continues with the fetched part."""
         self._stopping.set()
         return super().stopService()
 
     # ------------------------------------------------------------ what the image server asks
 
     def admits(self, headers: Mapping[bytes, bytes], address: str, digest: str) -> bool:
-        """Return whether a request is another server's that may have the image."""
+        """Return whether a request is from another server that may have the image."""
         kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
         if kind.lower() != "bearer" or not any(
             address in each.others for each in self._site.current.subnets
@@ -89,8 +89,8 @@ class Peers(Claimer):
         return chunktoken.allows(token, self._key, digest, address, self._clock())
 
     async def instead(self, digest: str, address: str) -> str:
-        """Return the server, ADDRESS:PORT, at which the client at `address` gets an image that is
-        lacking here, and fetch the image soon; '' where no server that runs has it."""
+        """Return the server (ADDRESS:PORT) from which the client at `address` can get an image that
+        is missing here, and fetch the image soon; '' if no running server has it."""
         hosts: tuple[HostPart, ...] = await self._pool.read(
             holders.of, digest=digest, server=self._name, now=self._clock()
         )
@@ -108,7 +108,7 @@ class Peers(Claimer):
     # ------------------------------------------------------------ fetching
 
     async def look(self) -> None:
-        """Record which images are here, and begin to fetch one that is missing."""
+        """Record which images are here, and begin to fetch a missing one."""
         present = store.digests(self._root) if self._root.is_dir() else frozenset()
         await self._note(present)
         if self._pulling:

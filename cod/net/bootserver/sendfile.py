@@ -1,5 +1,5 @@
-"""A stretch of a file into a TCP connection by sendfile(2): the bytes never come into this
-process."""
+"""Sending a range of a file to a TCP connection by sendfile(2), so that its bytes do not pass
+through this process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ TURN = 1 << 20  # bytes in one turn of the reactor: one fast reader must not mak
 
 @implementer(IPullProducer)
 class SendFile:
-    """Sends `length` bytes from `start` after the data already written to `transport`.
+    """Sender of `length` bytes from `start`, after the data already written to `transport`.
 
-    The transport asks for more (`resumeProducing`) once its own buffer is empty. From then on each
-    of its turns to write is this sender's: the transport's own would try its empty buffer, and
-    leave and enter the reactor's set of writers, at each turn. Data that the socket does not take
-    stay in the page cache. `done` fires with None when everything is in the socket; if the
-    connection ends first it never fires. `at` is the next offset, `begin` the first."""
+    The transport calls `resumeProducing` once its own buffer is empty. From then on this sender
+    takes the transport's turns to write: the transport itself would try its empty buffer, and leave
+    and enter the reactor's set of writers, at each turn. Bytes that the socket does not take stay
+    in the page cache. `done` fires with None when all bytes are in the socket; if the connection
+    ends first it never fires. `at` is the next offset, `begin` the first.
+    """
 
     def __init__(self, transport: Any, file: OpenFile, start: int, length: int) -> None:
         self.begin = self.at = start
@@ -34,13 +35,13 @@ class SendFile:
         self._begun = False
 
     def start(self) -> Deferred[None]:
-        """Queue up behind the bytes already written; returns `done`."""
+        """Register behind the bytes already written; return `done`."""
         self._transport.registerProducer(self, False)
         return self.done
 
     def resumeProducing(self) -> None:
-        """Send more, as the socket takes it. The first call is `registerProducer`'s, before the
-        head has left."""
+        """Send more when the socket takes it. The first call comes from `registerProducer`, before
+        the head has left."""
         if not self._begun:
             self._begun = True
         elif self._send():

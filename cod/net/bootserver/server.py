@@ -141,7 +141,8 @@ class HttpServer(Service):
             return self.reactor.adoptStreamPort(own.fileno(), socket.AF_INET, factory)
 
     def stopService(self) -> Deferred[Any]:
-        """Stop listening and cut open transfers. Clients continue from where they were."""
+        """Stop listening and cut open transfers. Clients continue elsewhere from where they
+        were."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._scan.stopService()
         for connection in list(self._connections):
@@ -151,7 +152,7 @@ class HttpServer(Service):
         )
 
     def admit(self, peer: str) -> Connection | None:
-        """Admit a new connection, unless there are too many."""
+        """Return a connection for a new client; None if there are too many."""
         if len(self._connections) >= self.limits.connections or (
             self._per_peer[peer] >= self.limits.per_peer and not self._is_mirror(peer)
         ):
@@ -172,7 +173,7 @@ class HttpServer(Service):
         OPEN.dec()
 
     def date(self) -> str:
-        """Return the Date header of now; made once a second."""
+        """Return the value of the Date header, computed once a second."""
         now = int(self._clock())
         if now != self._date[0]:
             self._date = (now, formatdate(now, usegmt=True))
@@ -186,7 +187,7 @@ class HttpServer(Service):
     # ------------------------------------------------------------ routes
 
     def takes_body(self, request: h11.Request) -> bool:
-        """Return whether the request may have a body: captures alone do."""
+        """Return whether the request may have a body: only captures may."""
         sent = request.method in (b"PUT", b"POST")
         return sent and self._captures is not None and request.target.startswith(b"/captures/")
 
@@ -216,7 +217,8 @@ class HttpServer(Service):
         return any(each.address == address for each in self._site.current.mirrors)
 
     def _asker(self, connection: Connection, request: h11.Request) -> str:
-        """Return the address that asks: where a mirror passes a node's question on, the node's."""
+        """Return the address of the node that asks. If a mirror forwards the request, this is not
+        the connection's peer."""
         if self._is_mirror(connection.peer):
             return dict(request.headers).get(FORWARDED, b"").decode("latin-1") or connection.peer
         return connection.peer
@@ -332,7 +334,7 @@ class HttpServer(Service):
             ensureDeferred(self._send_on(connection, digest, name))
 
     async def _send_on(self, connection: Connection, digest: str, name: str) -> None:
-        """Send a node to a server that has the image, while this one fetches it."""
+        """Redirect a node to a server that has the image, while this server fetches it."""
         assert self._peers is not None
         try:
             other = await self._peers.instead(digest, connection.peer)

@@ -24,7 +24,7 @@ BEHIND = 32  # messages that may wait before the connection is not read from
 # seconds between two writes of a node's progress; agents tell it twice as often
 PROGRESS_EVERY = 2.0
 LAST_WORDS = 2.0  # seconds for a peer to take the reason why it is closed
-# 'unknown' makes an agent of before reboot, once its order is done, into the trampoline of now
+# after 'unknown' an agent of an older release reboots, once its order is done, into the new one
 OUTDATED = "this trampoline encrypts nothing: build the trampolines anew (cod trampoline build)"
 
 log = logging.getLogger("cod.confd")
@@ -41,7 +41,7 @@ def _agree(private: bytes, public: bytes) -> bytes:
 
 
 class AgentConnection(Protocol):
-    """One agent's connection, or a stranger's."""
+    """A connection of an agent, or of a peer that has not proven itself."""
 
     transport: Any
 
@@ -69,7 +69,7 @@ class AgentConnection(Protocol):
         self._turn: Any = None  # when that will be
 
     def connectionMade(self) -> None:
-        """Count the new connection as unproven, or drop it where there is no room."""
+        """Count the new connection as unproven, or close it if there are too many."""
         self.address = self.name = self.transport.getPeer().host
         if not self.server.has_room(self.address):
             self.drop("too many connections")
@@ -87,8 +87,8 @@ class AgentConnection(Protocol):
             self._take(events)
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Forget the connection. A flow that is under way ends in `_proved` or `_report`, which
-        look at the state."""
+        """Clean up after the connection. A flow that is still running ends in `_proved` or
+        `_report`, which check the state."""
         self._side.state = protocol.State.CLOSED
         self._stop_timer()
         self._forget_waiting()
@@ -100,7 +100,7 @@ class AgentConnection(Protocol):
             self.transport.write(self._side.send(message))
 
     def end(self, code: str, reason: str) -> None:
-        """Say why, and close. A peer that does not read is cut off."""
+        """Send a refusal with the reason, and close. A peer that does not read is cut off."""
         if self._side.state is not protocol.State.CLOSED:
             self._side.refuse(code, reason)
             self.transport.write(self._side.to_send())
@@ -109,7 +109,7 @@ class AgentConnection(Protocol):
         self._set_timer(LAST_WORDS, self.transport.abortConnection)
 
     def drop(self, reason: str) -> None:
-        """Log the reason and close at once, whatever is still to be sent."""
+        """Log the reason and close at once, without sending what waits."""
         self.server.counts["broken"] += 1
         self._say("%s: closed: %s", reason)
         self._side.state = protocol.State.CLOSED
@@ -118,7 +118,7 @@ class AgentConnection(Protocol):
         self.transport.abortConnection()
 
     def _say(self, what: str, why: str) -> None:
-        """Log a line about the peer. Lines about peers that are not known are limited."""
+        """Log a line about the peer. Lines about unknown peers are limited."""
         if self.peer is not None or self.server.stranger_lines.allows(self.address):
             self._log.info(what, self.name, _line(why))
 
@@ -276,7 +276,8 @@ class AgentConnection(Protocol):
         server.effects(result.effects)
 
     async def _progress(self, message: Progress) -> None:
-        """Write the agent's progress now, or keep it until its turn in place of an older one."""
+        """Write the agent's progress now, or keep it, in place of an older report, until it is
+        due."""
         wait = self._progress_at + PROGRESS_EVERY - self.server.reactor.seconds()
         if wait <= 0:
             await self._write_progress(message)
@@ -292,7 +293,7 @@ class AgentConnection(Protocol):
             self._go_on()
 
     async def _write_kept(self) -> None:
-        """Write the progress that waits, as its order ends with what was done by then."""
+        """Write the progress that waits, because its order ends with it."""
         if self._newest is not None:
             newest, self._newest = self._newest, None
             self._turn.cancel()

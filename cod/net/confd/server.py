@@ -45,7 +45,7 @@ from cod.pool import NODES, Pool
 from cod.wire.confd.messages import Message
 
 POLL = 0.5  # seconds between looks for orders
-# seconds between writes of `last_seen`, or fewer: before anybody could take a node for silent
+# at most so many seconds between writes of `last_seen`, so that no node seems silent
 BATCH = 15.0
 BATCH_SIZE = 500  # nodes in one transaction
 MISSED = 3  # heartbeats
@@ -97,7 +97,8 @@ class StrangerLines:
 
 
 class Connection(Interface):
-    """One agent's connection, as its server sees it: `net.confd.connection.AgentConnection`."""
+    """The interface of an agent's connection that the server uses:
+    `net.confd.connection.AgentConnection`."""
 
     address: str
     name: str
@@ -110,7 +111,7 @@ class Connection(Interface):
         """Send an order."""
 
     def end(self, code: str, reason: str) -> None:
-        """Say why, and close."""
+        """Send the reason, and close."""
 
     def drop(self, reason: str) -> None:
         """Close at once."""
@@ -121,20 +122,19 @@ class ConfdServer(Service):
     a restart.
 
     connect  makes the protocol of a new connection (`net.confd.connection.AgentConnection`)
-    clock    wall time for the flows; `reactor` gives the time for everything that is not written
-             down
-    effects  carries out the wake-ups that flows return, those that lead to `poll` too; None: there
-             are no others
+    clock    wall time for the flows; `reactor` gives the time for everything that is not stored
+    effects  carries out the wake-ups that flows return, including those that lead to `poll`; None:
+             there are no others
     port     0 takes any free one (tests); `port` then says which
-    inviter  what the VCM on a node that is primed begins with; None: no node is told that it runs
-             one
+    inviter  makes the start of the VCM on a node that is primed; None: no node runs a VCM
     power    asks the power driver of the node with a MAC: 'on', 'off' or 'unknown'; None: nobody is
              asked
     ports    asks the switches on which ports a MAC was heard; None: nobody is asked
     host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make
-    their own
-    unseal      opens nodes' keytabs; None: they get none
-    chunk_keys  with which nodes that are primed pass their images on; None: they do not
+             their own
+    unseal      opens nodes' keytabs; None: nodes get no keytabs
+    chunk_keys  makes the keys with which nodes that are primed share image chunks; None: nodes do
+                not share any
     """
 
     def __init__(
@@ -199,8 +199,8 @@ class ConfdServer(Service):
     # ------------------------------------------------------------ life
 
     def startService(self) -> None:
-        """Listen, and give the agents of a dead predecessor the usual time to come back. Raises
-        CannotListenError."""
+        """Listen, and give agents that were connected before a restart the usual time to come back.
+        Raises CannotListenError."""
         super().startService()  # type: ignore[no-untyped-call]
         factory = Factory.forProtocol(lambda: self._connect(self))
         for address in self._addresses:
@@ -220,8 +220,8 @@ class ConfdServer(Service):
 
     @inlineCallbacks
     def stopService(self) -> Generator[Deferred[Any], Any, None]:
-        """Close all connections. Their sessions stay for the next server of this name; the agents
-        find any server."""
+        """Close all connections. Their sessions stay in the database for the next server of this
+        name; agents may connect to any server."""
         super().stopService()  # type: ignore[no-untyped-call]
         for timer in self._timers:
             timer.stopService()
@@ -251,7 +251,8 @@ class ConfdServer(Service):
         )
 
     def adopt(self, connection: Connection, peer: Peer) -> None:
-        """Note that `connection` is `peer`'s now; an older one of the same node is closed."""
+        """Register `connection` as that of `peer`. An older connection of the same node is
+        closed."""
         self.known(connection)
         self.seen[peer.node_id] = self.clock()
         older = self.nodes.get(peer.node_id)
@@ -265,7 +266,8 @@ class ConfdServer(Service):
         self.strangers[connection.address] += 1
 
     def known(self, connection: Connection) -> None:
-        """Take a connection out of the strangers: its agent has proved itself, or it is closed."""
+        """Stop counting the connection as unproven: its agent has proven itself, or it is
+        closed."""
         if connection.is_stranger:
             connection.is_stranger = False
             self.strangers[connection.address] -= 1
@@ -273,25 +275,24 @@ class ConfdServer(Service):
                 del self.strangers[connection.address]
 
     def gone(self, connection: Connection) -> None:
-        """Forget a closed connection. Its agent gets some time to come back before it counts as
-        lost."""
+        """Remove a closed connection. Its agent counts as lost if it does not come back in time."""
         self.open.discard(connection)
         self.known(connection)
         peer = connection.peer
         if peer and self.nodes.get(peer.node_id) is connection:
             del self.nodes[peer.node_id]
-            # it was silent for as long as the others get to come back
+            # it was silent for that time already
             if connection.dead:
                 self.lose(peer)
             elif self.running:
                 self.lose_later(peer)
 
     def lose_later(self, peer: Peer) -> None:
-        """Count the agent as lost in a while, if it has not come back by then."""
+        """Count the agent as lost after the usual time, unless it has come back by then."""
         self.reactor.callLater(MISSED * self.site.current.policy.heartbeat, self.lose, peer)
 
     def lose(self, peer: Peer) -> None:
-        """Count the agent as lost, unless a newer connection is there by now."""
+        """Count the agent as lost, unless it has a newer connection."""
         here = self.nodes.get(peer.node_id)
         if self.running and not (here and here.peer and here.peer.epoch != peer.epoch):
             self.pool.run_together(
@@ -315,8 +316,8 @@ class ConfdServer(Service):
     # ------------------------------------------------------------ orders
 
     def poll(self, notified: bool = True) -> Deferred[Any]:
-        """Look for orders that wait for this server's connections, never twice at a time.
-        `notified`: something has changed, which need not be asked first without the write lock."""
+        """Look for orders for this server's connections, never twice at a time. `notified`:
+        something has changed, so the write lock is taken without checking first."""
         if self._polling:
             self._again = notified or self._again
             return self._polling
@@ -409,8 +410,8 @@ class ConfdServer(Service):
         self._look_for_orphans(mine)
 
     def _look_for_orphans(self, mine: dict[int, int]) -> None:
-        """Count as lost, after the usual time, the agents of sessions that are recorded as this
-        server's without a connection: the flow that was to end them failed (the database was
+        """Count agents as lost, after the usual time, whose sessions are recorded for this server
+        but have no connection: the flow that should have ended the session failed (the database was
         away)."""
         now = self.reactor.seconds()
         here = {

@@ -1,9 +1,9 @@
 """An empty router advertisement for firmware that waits for one.
 
-iPXE and many UEFI firmwares configure IPv6 beside IPv4 and wait some 15 s for a router that is not
-there. A router advertisement with lifetime 0 and no prefix (RFC 4861 §4.2) says "no router here, no
-address to be had" and ends the wait. It changes nothing for hosts that do use IPv6: a lifetime of 0
-is no default router, and there is nothing else in it.
+iPXE and many UEFI firmwares configure IPv6 beside IPv4 and wait some 15 s for a router. A router
+advertisement with lifetime 0 and no prefix (RFC 4861 §4.2) says that there is no router and no
+address, and ends the wait. Hosts that do use IPv6 ignore it: a router with lifetime 0 is no default
+router, and the advertisement contains nothing else.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The DHCP sockets: one for each interface, and one for each server address of subnets behind
 relays.
 
-All that waits in the socket is drained at once and answered as one batch, in one transaction; while
-the database thread is busy with it, the next batch gathers in the kernel (group commit). Replies
-leave after the commit. A batch whose flow raises is run again one message at a time, so that a
-packet which trips a bug harms itself alone, and a message that another server was quicker to enter
-is answered from what that has entered.
+All messages that wait in the socket are read at once and answered as one batch, in one transaction.
+While the database thread works, the next batch gathers in the kernel (group commit). Replies leave
+after the commit. A batch whose flow raises is run again one message at a time, so that a message
+which triggers a bug fails alone, and a message that another server has entered first is answered
+from that server's rows.
 """
 
 from __future__ import annotations
@@ -106,14 +106,16 @@ class DhcpServer(SocketService):
         return listener
 
     def doRead(self) -> None:
-        """Read what waits. While a batch is in the database, the reactor does not ask."""
+        """Read the messages that wait. While a batch is in the database, the reactor does not watch
+        the socket."""
         self._reactor.removeReader(self)
         self._next()
 
     # ------------------------------------------------------------ one batch
 
     def _next(self) -> None:
-        """Take what waits as the next batch; if nothing does, let the reactor wait."""
+        """Read the messages that wait as the next batch; if there are none, let the reactor watch
+        the socket."""
         if self._socket is None:
             return
         batch: list[Exchange] = []
@@ -125,7 +127,7 @@ class DhcpServer(SocketService):
             except BlockingIOError:
                 break
             except OSError as error:
-                # such as ENETDOWN: the interface is down; what comes later may be fine
+                # such as ENETDOWN: the interface is down, but may come up again
                 log.warning("%s: %s", self._name, error)
                 break
             try:

@@ -1,7 +1,7 @@
 """Tells the secondaries which zones have changed (NOTIFY, RFC 1996), until they have answered.
 
-Serials are looked at periodically: whichever server or process changed a zone, each edge tells of
-it. At its start it tells of all zones, since nobody knows what was missed.
+Serials are compared periodically, so each edge notices every change, whichever server or process
+made it. At its start it notifies of all zones, since it does not know what was missed.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class ZoneNotifier(Periodic):
         return super().stopService()
 
     async def look(self) -> None:
-        """Tell of each zone whose serial is another one than the last that its secondary was told
-        of."""
+        """Notify each secondary of the zones whose serials have changed since its last
+        notification."""
         site = self._site.current
         if not self._configured:
             await self._pool.run(zones.configured, site, self._clock())
@@ -149,7 +149,7 @@ class ZoneNotifier(Periodic):
 
 
 class _Answers(DatagramProtocol):
-    """The socket that NOTIFYs leave by."""
+    """The socket that sends NOTIFY messages and receives their answers."""
 
     transport: Any
 

@@ -13,7 +13,7 @@ log = logging.getLogger("cod.dns")
 
 
 class QueryClient(DatagramProtocol):
-    """Queries under way, by number: an answer counts from the address that was asked alone."""
+    """Queries under way, by number. An answer counts only from the address that was asked."""
 
     transport: Any
 
@@ -35,7 +35,7 @@ class QueryClient(DatagramProtocol):
             port.stopListening()
 
     def forget(self) -> None:
-        """Wait for no answer any more."""
+        """Ignore the answers to all queries under way."""
         self._waiting.clear()
 
     def ask(
@@ -44,8 +44,8 @@ class QueryClient(DatagramProtocol):
         server: tuple[str, int],
         answered: Callable[[bytes], object],
     ) -> None:
-        """Send the question that is made with a number, and hand its answer on. With as many under
-        way as there are numbers for, nothing is sent."""
+        """Send the question, made with a free number, and call `answered` with its answer. Nothing
+        is sent while 32,768 queries are under way."""
         if self._port is None or len(self._waiting) >= 2**15:
             return
         number = self._random.getrandbits(16)

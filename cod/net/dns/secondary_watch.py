@@ -1,8 +1,8 @@
-"""Watches whether secondaries follow the site's zones: each is asked for the serials that it has
-(SOA), and the site's administrators are told of one that does not answer, answers for no zone, or
-has zones of long ago, and when that is over.
+"""Watches whether secondaries follow the site's zones. Each secondary is asked for its serials
+(SOA). The site's administrators are told of a secondary that does not answer, serves none of the
+zones, or has old copies, and when the trouble is over.
 
-NOTIFY alone does not show that: a secondary may answer it and then fail to fetch the zone.
+NOTIFY alone does not show this: a secondary may answer it and then fail to fetch the zone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ Secondary = tuple[str, int]
 
 
 class SecondaryWatch(Periodic):
-    """One server's. `name`: the server's, since each sees secondaries from its own place."""
+    """The watch of one server. `name`: the server's, since each server may reach other
+    secondaries."""
 
     def __init__(
         self,
@@ -77,13 +78,13 @@ class SecondaryWatch(Periodic):
         super().startService()
 
     def stopService(self) -> Any:
-        """End. What is not answered yet is asked again at the next start."""
+        """Stop. Questions without an answer are asked again at the next start."""
         self._asking.stop()
         self._queries.stop()
         return super().stopService()
 
     async def look(self) -> None:
-        """Judge the answers of the last round, and begin another."""
+        """Evaluate the answers of the last round, and begin another."""
         site, now = self._site.current, self._clock()
         found = await self._pool.read(zones.every, site) if site.dns.secondaries else []
         if not self._begun:  # the site file may have named others before
@@ -105,7 +106,7 @@ class SecondaryWatch(Periodic):
         self._asking.cooperate(self._round(self._answers))
 
     def _round(self, answers: dict[Secondary, dict[str, int | None]]) -> Iterator[None]:
-        """Ask for all serials, a question a step; another round ends this one."""
+        """Ask for all serials, one question a step. The next round ends this one."""
         for secondary, names in self._asked.items():
             for name in names:
                 if answers is not self._answers:
@@ -155,7 +156,7 @@ class SecondaryWatch(Periodic):
             wrong = f"it has copies of more than {LATE:.0f} s ago of {len(behind)} zones: {names}"
             wrong += " and more" * (len(behind) > FEW)
         since = self._wrong.setdefault(secondary, now) if wrong else self._wrong.pop(secondary, now)
-        # a copy that is behind has been so for that long already
+        # a copy that is behind has been behind for `LATE` seconds already
         reportable = not wrong or bool(behind) or now - since >= LATE
         if reportable and self._reported.get(secondary) != bool(wrong):
             await self._pool.run(

@@ -1,8 +1,8 @@
 """The DNS server: UDP and TCP on one of the site's addresses.
 
-What waits in the UDP socket is drained and answered as one batch, in one read of the database.
-Names that are not the site's are refused, or, where the site file names servers to ask, passed on
-to those for clients on the site's networks.
+Messages that wait in the UDP socket are read and answered as one batch, in one read of the
+database. Questions about other names than the site's are refused, or, if the site file names
+servers to ask, forwarded to these for clients on the site's networks.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class DnsServer(SocketService):
                 )
             except CannotListenError:
                 opened.close()
-                # any port would do, but the one that UDP got is somebody's for TCP
+                # any port would do, but UDP's is in use for TCP: try again
                 if self.port or last:
                     raise
                 continue
@@ -106,7 +106,7 @@ class DnsServer(SocketService):
         return streams.stopListening() if streams is not None else None
 
     def doRead(self) -> None:
-        """Take what waits as one batch."""
+        """Read the messages that wait as one batch."""
         batch: list[tuple[wire.Query, str, Reply]] = []
         assert self._socket is not None
         for _ in range(BATCH):
@@ -133,12 +133,12 @@ class DnsServer(SocketService):
     # ------------------------------------------------------------ UDP and TCP alike
 
     def asked(self, data: bytes, peer: str, stream: Stream) -> None:
-        """Answer a question that came over a stream."""
+        """Answer a question that came over TCP."""
         batch: list[tuple[wire.Query, str, Reply]] = []
         try:
             data, sign = self._opened(data, peer, stream.answer)
         except tsig.Rejected:
-            return  # and has its answer
+            return  # the refusal has been sent
         except PeerError:
             stream.drop()
             return
@@ -150,9 +150,9 @@ class DnsServer(SocketService):
             self._look_up(batch)
 
     def _opened(self, data: bytes, peer: str, reply: Reply) -> tuple[bytes, Sign | None]:
-        """Return a message without its signature, and what signs the answer: None where it has no
-        signature, or is no secondary's. Raises `PeerError`; one whose signature is wrong has its
-        answer then."""
+        """Return a message without its signature, and the function that signs the answer; None if
+        the message has no signature, or is not from a secondary. Raises `PeerError`; if the
+        signature is wrong, the answer that says so has been sent."""
         site = self._site.current
         if site.dns.transfer_key_file is None or not self._secondary(peer):
             return data, None
@@ -171,7 +171,7 @@ class DnsServer(SocketService):
         return message, signer.sign if signer else None
 
     def _warn(self, peer: str, what: str, why: str) -> None:
-        """Log that, once a minute at most: anybody can forge a secondary's address."""
+        """Log a warning, at most once a minute: anybody can forge a secondary's address."""
         self._quiet.flush()
         self._quiet.warning((peer, what), f"{peer}: {what}: {why}")
 
@@ -187,7 +187,7 @@ class DnsServer(SocketService):
         *,
         stream: bool = False,
     ) -> bool:
-        """Put the question into the batch, or refuse it; return whether it is one."""
+        """Put the question into the batch, or refuse it; return whether it was put."""
         try:
             batch.append((wire.decode(data, stream=stream), peer, reply))
         except wire.DecodeError as error:
@@ -241,8 +241,8 @@ class DnsServer(SocketService):
     # ------------------------------------------------------------ whole zones
 
     def _transfer(self, query: wire.Query, peer: str, stream: Stream, sign: Sign | None) -> None:
-        """Send a zone to a secondary of the site's that has signed its question, if the site has a
-        key; to nobody else."""
+        """Send a zone to one of the site's secondaries, which must have signed its question if the
+        site has a key; refuse all other clients."""
         site = self._site.current
         unsigned = site.dns.transfer_key_file is not None and sign is None
         if unsigned or not self._secondary(peer) or self.transfers >= TRANSFERS:
@@ -310,12 +310,13 @@ class DnsServer(SocketService):
 
 
 def _signing(reply: Reply, sign: Sign | None) -> Reply:
-    """Return what replies with a signature, if there is something to sign with."""
+    """Return a function that signs and sends a reply; without a signer, `reply` itself."""
     return (lambda message: reply(sign(message))) if sign else reply
 
 
 class _ForwardedQuery(DatagramProtocol):
-    """One question to other servers, one after the other, from a port of its own (RFC 5452)."""
+    """A question that is forwarded to other servers, one after the other, from a port of its own
+    (RFC 5452)."""
 
     transport: Any
 
@@ -335,13 +336,13 @@ class _ForwardedQuery(DatagramProtocol):
             done,
         )
         self._id = random.SystemRandom().getrandbits(16).to_bytes(2, "big")
-        # without the client's id, which may be guessed: another, random one is asked with
+        # a random id replaces the client's, which may be guessed
         self._question = bytes(query.record.pack())[2:]
         self._timer: Any = None
         self._port = reactor.listenUDP(0, self, maxPacketSize=LONGEST)
 
     def ask(self) -> None:
-        """Ask the next server; when no more is left, say that it failed."""
+        """Ask the next server; when none is left, answer that the question failed."""
         while self._servers:
             self._server = self._servers.pop(0)
             try:
@@ -354,7 +355,8 @@ class _ForwardedQuery(DatagramProtocol):
         self._end(wire.failed(self._query), "failed")
 
     def datagramReceived(self, data: bytes, addr: Any) -> None:
-        """Take an answer, if it is from whom was asked, to what was asked (RFC 5452 section 9)."""
+        """Pass an answer on, if the server that was asked sends it and it repeats the question (RFC
+        5452 section 9)."""
         if addr[:2] != self._server or data[:2] != self._id or not wire.answers(data, self._query):
             return
         number = int(self._query.record.header.id).to_bytes(2, "big")

@@ -56,7 +56,7 @@ class Stream(Int16StringReceiver, TimeoutMixin):
         self._streams.asked(string, self._peer, self)
 
     def lengthLimitExceeded(self, length: int) -> None:
-        """Drop the connection: no question is that long."""
+        """Close the connection: no question is that long."""
         self.transport.abortConnection()
 
     def timeoutConnection(self) -> None:
@@ -68,12 +68,12 @@ class Stream(Int16StringReceiver, TimeoutMixin):
             self._answered()
 
     def drop(self) -> None:
-        """End the connection: what came is no question."""
+        """Close the connection, because the client sent something other than a question."""
         self.transport.abortConnection()
 
     def send_all(self, messages: Iterator[bytes]) -> Deferred[None]:
-        """Answer one of the questions by several messages, as fast as the client takes them; fire
-        when all are sent, or the client is gone."""
+        """Answer one of the questions with several messages, as fast as the client takes them. The
+        result fires when all are sent, or when the client has gone."""
         if not self.connected or self._messages is not None:
             self.drop()  # one zone at a time
             return succeed(None)
@@ -109,7 +109,7 @@ class Stream(Int16StringReceiver, TimeoutMixin):
             super().resumeProducing()  # type: ignore[no-untyped-call]
 
     def pauseProducing(self) -> None:
-        """Wait: the client does not take what was sent."""
+        """Stop sending, because the client does not take the answers."""
         self._full = True
         self._regulate()
 
@@ -130,15 +130,15 @@ class Stream(Int16StringReceiver, TimeoutMixin):
 
 
 class Streams(Factory):
-    """The open connections of a server. `asked` takes a message, its peer and the connection to
-    answer on."""
+    """The open connections of a server. `asked` is called with a message, its peer and the
+    connection to answer on."""
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
         self._open: Counter[str] = Counter()
 
     def admit(self, peer: str) -> bool:
-        """Count a connection; return whether there is room for it."""
+        """Count a connection; return False, and count nothing, if there are too many."""
         if self._open.total() >= STREAMS or self._open[peer] >= OF_ONE_PEER:
             return False
         self._open[peer] += 1

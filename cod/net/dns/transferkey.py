@@ -15,7 +15,7 @@ class NoKey(Exception):
 
 
 def read(site: Site) -> tsig.TransferKey | None:
-    """Return the key as it is now; None where the site file names none. Raises `NoKey`."""
+    """Return the key that the file has now; None if the site file names no file. Raises `NoKey`."""
     path = site.dns.transfer_key_file
     if path is None:
         return None
@@ -28,8 +28,9 @@ def read(site: Site) -> tsig.TransferKey | None:
 
 @lru_cache(maxsize=1)
 def _read(path: str, *version: int) -> tsig.TransferKey:
-    """Return the key in that version of the file. Each datagram with a secondary's address needs
-    the key, and anybody can forge that address: reading stays off the path of datagrams."""
+    """Return the key in that version of the file, which is cached. Each datagram with a secondary's
+    address needs the key, and anybody can forge that address, so a datagram must not cost a
+    read."""
     try:
         return tsig.key(secretfile.first_line(path))
     except secretfile.Unreadable as error:

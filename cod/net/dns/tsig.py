@@ -1,7 +1,7 @@
 """Signatures of DNS messages by a key that two servers share (TSIG, RFC 8945). No I/O.
 
-A signature is the last record of a message, and stands outside of it: the message that is signed
-has no record of it in its counts.
+A signature is a message's last record, and does not cover itself: the signed message is the one
+without this record in its counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TransferKey:
 
 
 class Rejected(PeerError):
-    """A signature that is not the key's, or of another time; `reply` tells the peer."""
+    """A signature by another key, or of another time. `reply` is the answer that tells the peer."""
 
     def __init__(self, reason: str, reply: bytes) -> None:
         super().__init__(reason)
@@ -43,8 +43,8 @@ class Rejected(PeerError):
 
 
 def key(line: str) -> TransferKey:
-    """Read a key as dig's option -y takes it: ALGORITHM:NAME:SECRET, the secret in base64. Raises
-    ValueError, whose text does not have the secret."""
+    """Read a key in the form of dig's option -y: ALGORITHM:NAME:SECRET, the secret in base64.
+    Raises ValueError, whose text does not contain the secret."""
     match = re.fullmatch(r"([a-z0-9-]+):([A-Za-z0-9_.-]{1,253}):([A-Za-z0-9+/=]+)", line.strip())
     if not match or match[1] not in ALGORITHMS:
         known = ", ".join(ALGORITHMS)
@@ -60,7 +60,7 @@ def key(line: str) -> TransferKey:
 
 
 class MessageSigner:
-    """The signatures of one exchange: each message's covers the one before it."""
+    """The signatures of one exchange: each message's signature covers the one before it."""
 
     def __init__(self, key: TransferKey, now: float, before: bytes = b"") -> None:
         self._key, self._now, self._before, self._first = key, int(now), before, True
@@ -70,7 +70,7 @@ class MessageSigner:
         return self._signed(message, 0, b"")
 
     def late(self, message: bytes) -> bytes:
-        """Return the message, signed, with this server's time: the peer's clock differs."""
+        """Return the message, signed, with this server's time, because the peer's clock differs."""
         return self._signed(message, BADTIME, self._now.to_bytes(6, "big"))
 
     def _signed(self, message: bytes, error: int, other: bytes) -> bytes:
@@ -84,8 +84,9 @@ class MessageSigner:
 
 
 def opened(data: bytes, key: TransferKey, now: float) -> tuple[bytes, MessageSigner | None]:
-    """Return a message without its signature, and what signs the answer; the message as it came and
-    None where it has no signature. Raises `Rejected`, and `PeerError` where it is no message."""
+    """Return a message without its signature, and the signer of the answer. A message without a
+    signature is returned unchanged, with None. Raises `Rejected`, and `PeerError` for bytes that
+    are no DNS message."""
     try:
         at = _signature(data)
         if at is None:
@@ -125,7 +126,7 @@ def _rejected(
 
 
 def _empty(message: bytes) -> bytes:
-    """Return the answer to a question with NOTAUTH, without its question."""
+    """Return the NOTAUTH answer to a message, without its question."""
     number, flags = struct.unpack_from(">HH", message)
     # opcode and RD are the question's
     return _HEADER.pack(number, 0x8000 | flags & 0x7900 | NOTAUTH, 0, 0, 0, 0)
@@ -154,7 +155,7 @@ def _mac(key: TransferKey, covered: bytes) -> bytes:
 
 
 def _signature(data: bytes) -> int | None:
-    """Return where the last record begins, if it is a signature."""
+    """Return the offset of the last record, if this is a signature; else None."""
     counts = _HEADER.unpack_from(data)
     at, last = _HEADER.size, None
     for _ in range(counts[2]):
@@ -172,8 +173,8 @@ def _signature(data: bytes) -> int | None:
 
 
 def _name(data: bytes, at: int) -> tuple[bytes, int]:
-    """Return a name's labels in lower case, and where it ends; pointers are ended at, as a
-    signature's names have none."""
+    """Return a name's labels in lower case, and the offset behind it. Names of signatures have no
+    pointers, so reading ends at a pointer."""
     begin = at
     while size := data[at]:
         if size > 63:

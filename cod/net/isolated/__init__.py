@@ -1,1 +1,2 @@
-"""Networks of isolated vclusters: the server's interfaces in them, and what it runs there."""
+"""Networks of isolated vclusters: the server's interfaces in them, and the services it runs
+there."""

@@ -1,4 +1,4 @@
-"""Services in the networks of isolated vclusters; they come and go with the networks."""
+"""Services in the networks of isolated vclusters, started and stopped with the networks."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Make = Callable[[Subnet], Sequence[Any]]
 
 
 class NetworkServices(Periodic):
-    """Runs the services that `make` returns for each network of an isolated vcluster, as long as
-    the network is there.
+    """Runs the services that `make` returns for each network of an isolated vcluster, while the
+    network exists.
 
-    Services that cannot start, because the network's interface or its address is not there yet, are
+    Services that cannot start, because the network's interface or its address is still missing, are
     started at the next look.
 
     join   called in a thread before a network's services start: makes its interface; may raise
            OSError
-    leave  called in a thread after the services of networks that are gone have stopped, and at the
-           start: gets all networks that are there
+    leave  called in a thread with all existing networks, at the start and after the services of
+           deleted networks have stopped
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class NetworkServices(Periodic):
         self._reported: dict[str, str] = {}
 
     async def look(self) -> None:
-        """Start and stop what has to be."""
+        """Start and stop services, so that they match the networks."""
         wanted = {
             each.name: each
             for each in await self._pool.run_at(0, flow.isolated_subnets, self._site.current)

@@ -1,9 +1,9 @@
 """Tagged interfaces of the server: one for each VLAN of an isolated vcluster, on the interface that
-carries them all.
+carries all VLANs.
 
-An interface that is there already is taken as it is, whoever made it; its address is COD's matter.
-Nothing that comes in by such an interface is passed on, whatever the host does with other packets:
-two vclusters must not reach each other by way of this server.
+An interface that exists already is used, whoever made it; only its address is changed. Packets that
+arrive by such an interface are never forwarded, whatever the host does with other packets: two
+vclusters must not reach each other through this server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SETTINGS = {
 
 def join(subnet: Subnet) -> None:
     """Make the subnet's interface if it is missing, give it the server's address and switch it on.
-    Raises OSError: the parent interface is missing, or this server lacks the right."""
+    Raises OSError if the parent interface is missing, or if this server lacks the right."""
     assert subnet.interface is not None
     name = subnet.interface
     trunk, _, vlan = name.rpartition(".")
@@ -45,8 +45,8 @@ def join(subnet: Subnet) -> None:
 
 
 def leave(rules: Isolation | None, present: Sequence[Subnet]) -> None:
-    """Take down the interfaces of VLANs without a vcluster: COD's own are removed, others lose
-    their address."""
+    """Take down the interfaces of VLANs without a vcluster: COD's own interfaces are removed,
+    others lose their address."""
     if rules is None or rules.interface is None:
         return
     kept = {subnet.interface for subnet in present}

@@ -1,10 +1,9 @@
-"""A client's connection to the LDAP server: one request after the other, each answered before the
-next is read.
+"""A client's connection to the LDAP server: each request is answered before the next is read.
 
-What a client sends while its request is being answered waits in the kernel, so that one connection
-has one search, one message and one answer in memory. A client that does not take its answers is not
-read from, and dropped when it stays silent for too long, like one that says nothing or never
-finishes a message.
+Data that arrive while a request is being answered wait in the kernel, so that a connection holds
+one search, one message and one answer in memory. The server does not read from a client that does
+not take its answers. A client that is silent for too long is dropped, also one that never finishes
+a message.
 """
 
 from __future__ import annotations
@@ -44,20 +43,20 @@ class Server(Protocol):
         """Count an answer."""
 
     def pause(self, address: str, length: int) -> float:
-        """Count a message of that length; return seconds until its turn to be decoded."""
+        """Count a message of that length; return the seconds until it may be decoded."""
 
     @property
     def reactor(self) -> Any:
-        """Return what has callLater."""
+        """Return an object that has callLater."""
 
     @property
     def tls(self) -> Any:
-        """Return what makes TLS of a connection."""
+        """Return the factory of TLS connections."""
 
 
 @implementer(IPushProducer)
 class LdapConnection(TwistedProtocol, TimeoutMixin):
-    """A connection. `secure`: TLS has begun."""
+    """A client's connection. `secure`: TLS has begun."""
 
     transport: Any
 
@@ -96,7 +95,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
     # ------------------------------------------------------------ the transport's buffer of answers
 
     def pauseProducing(self) -> None:
-        """Give no more answers: the client does not take them."""
+        """Stop answering, because the client does not take its answers."""
         self._full = True
 
     def resumeProducing(self) -> None:
@@ -134,12 +133,12 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
                 return
             self.resetTimeout()  # type: ignore[no-untyped-call]
             self._take(message)
-        # The rest of a message may come; what follows it waits in the kernel.
+        # Read on only for the rest of a message; later data wait in the kernel.
         if self.connected and self._is_waiting() and len(self._data) > wire.LONGEST:
             self._set_paused(True)
 
     def _is_waiting(self) -> bool:
-        """Return whether nothing is decoded at the moment."""
+        """Return whether decoding has to wait."""
         return self._answering or self._full or self._held is not None
 
     def _go_on(self) -> None:
@@ -148,7 +147,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self._next()
 
     def _set_paused(self, pause: bool) -> None:
-        """Stop or go on reading from the socket."""
+        """Stop reading from the socket, or resume."""
         (self.transport.pauseProducing if pause else self.transport.resumeProducing)()
 
     def _take(self, message: wire.Message) -> None:
@@ -224,7 +223,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
         self.transport.write(wire.answer(message.id, message.request, code, text, value))
 
     def _disconnect(self, code: LdapCode, text: str) -> None:
-        """Say why the connection ends, and end it."""
+        """Send the reason why the connection ends, and end it."""
         log.debug("%s: %s", self._address, text)
         self._server.count(code)
         self._data.clear()
@@ -233,7 +232,7 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
 
 
 def _bound(request: wire.Bind) -> tuple[LdapCode, str]:
-    """Return the answer to a bind: the address alone decides what is shown."""
+    """Return the answer to a bind. The client's address alone decides what it is shown."""
     if request.version != 3:
         return LdapCode.PROTOCOL_ERROR, "this server speaks LDAP version 3"
     if not request.simple:

@@ -1,8 +1,8 @@
-"""The LDAP server that nodes look people up in, on each of the site's server addresses: plain with
+"""The LDAP server that nodes look up users in, on each of the site's server addresses: plain with
 StartTLS, and TLS from the first byte.
 
-Each search is one read of the database (`flows.people.ldap`), which shows a node's address the tree
-of its vcluster and others nothing.
+Each search is one read of the database (`flows.people.ldap`). A node's address sees the tree of its
+vcluster; other addresses see nothing.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ log = logging.getLogger("cod.ldapserver")
 
 
 class LdapServer(Service):
-    """Answers on `addresses`, at `port` and, with TLS from the first byte, at `tls_port`; None: not
-    at all.
+    """Answers on `addresses`, at `port` and, with TLS from the first byte, at `tls_port`; None: no
+    such port is opened.
 
-    reactor  needs listenTCP, callLater and seconds; tls: what TLS begins with
+    reactor  needs listenTCP, callLater and seconds; tls: the factory of TLS connections
     rate     bytes that are decoded for one address a second: decoding takes processor time, which
              DHCP waits for
-    ports    after the start, what listens; with port 0 any free one is taken
+    ports    after the start, the listening ports; with port 0 any free one is taken
     """
 
     def __init__(
@@ -99,7 +99,8 @@ class LdapServer(Service):
     # ------------------------------------------------------------ what connections ask
 
     def admitted(self, connection: LdapConnection, address: str) -> bool:
-        """Return whether there is room for one more connection of that address, and count it."""
+        """Count a connection of that address; return False, and count nothing, if there are too
+        many."""
         if len(self.connections) >= MOST or self._of_address[address] >= MOST_OF_AN_ADDRESS:
             ANSWERS.labels("refused").inc()
             return False
@@ -116,7 +117,7 @@ class LdapServer(Service):
         CONNECTIONS.dec()
 
     def pause(self, address: str, length: int) -> float:
-        """Count a message of that length; return seconds until its turn to be decoded."""
+        """Count a message of that length; return the seconds until it may be decoded."""
         now = self.reactor.seconds()
         if len(self._buckets) > MOST:
             self._buckets = {key: one for key, one in self._buckets.items() if not one.is_full(now)}

@@ -1,10 +1,9 @@
-"""One VCM's connection as a line: bytes in, messages out, and everything that keeps a bad peer from
-doing harm.
+"""A VCM's connection: bytes in, messages out, and limits that keep a bad peer from doing harm.
 
-What it may send is limited in size and rate; while it has said more than was carried out, or does
-not read what it is told, it is not listened to either; whoever is silent, or stops in the middle of
-a message, is shown out. So a line holds a few messages at most, whatever its peer does. What is
-said on it is `net.nmp.session`'s matter.
+The peer's messages are limited in size and rate. The connection is not read while received messages
+wait to be carried out, or while the peer does not read. A peer that is silent, or stops in the
+middle of a message, is disconnected. So a connection holds a few messages at most, whatever its
+peer does. `net.nmp.session` gives messages their meaning.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ log = logging.getLogger("cod.nmp")
 
 
 class Host(Protocol):
-    """The server, as its connections see it.
+    """The server, as its connections use it.
 
     connected  all connections
-    strangers  how many connections are not open yet, by address
+    strangers  how many connections have not said hello, by address
     """
 
     reactor: Any
@@ -80,8 +79,8 @@ class _Outlet:
 
 
 class NmpConnection(protocol.Protocol, ABC):
-    """An NMP connection of the server. Subclasses carry out messages in `carry_out`, one at a
-    time."""
+    """An NMP connection of the server. Subclasses carry out messages, one at a time, in
+    `carry_out`."""
 
     transport: Any
 
@@ -103,7 +102,7 @@ class NmpConnection(protocol.Protocol, ABC):
 
     @abstractmethod
     async def carry_out(self, message: Message) -> None:
-        """Carry out a message. Raises nothing."""
+        """Carry out a message. Must not raise."""
 
     def opened(self, quota: Quota) -> None:
         """Open the connection of a known peer, with its remaining quota."""
@@ -115,7 +114,7 @@ class NmpConnection(protocol.Protocol, ABC):
     # ------------------------------------------------------------ hearing
 
     def connectionMade(self) -> None:
-        """Wait for its hello."""
+        """Count the connection as a stranger's until it has said hello."""
         self._host.connected.add(self)
         self._host.strangers[self.address] += 1
         self._is_stranger = True
@@ -126,7 +125,7 @@ class NmpConnection(protocol.Protocol, ABC):
             return
         now = self._last_heard = self._host.reactor.seconds()
         self._quota.heard(len(data), now)
-        # a stranger's time runs from the beginning, whatever it sends
+        # the time to say hello runs from the connection's beginning, whatever the peer sends
         if self.is_open and not self._decoder.midway:
             self._begun = now
         try:
@@ -172,7 +171,7 @@ class NmpConnection(protocol.Protocol, ABC):
             (self.name, fault.code),
             f"VCM of {self.name}: {fault.sentence}{'; closed' if ends else ''}",
         )
-        # that question still has its own answer to come
+        # the question that this message repeats will have its own answer
         about = "" if fault.code == "repeated" else fault.about
         self.say(b.Error(fault.code, fault.sentence[:2000], fault.line), answers=about)
         if ends:
@@ -196,7 +195,7 @@ class NmpConnection(protocol.Protocol, ABC):
     # ------------------------------------------------------------ saying
 
     def filled(self, full: bool) -> None:
-        """Stop sending while the transport's buffer is full, or go on."""
+        """Stop sending while the transport's buffer is full, or resume."""
         now = self._host.reactor.seconds()
         self._full_since = now if full else None
         self._throttle(now)
@@ -205,9 +204,10 @@ class NmpConnection(protocol.Protocol, ABC):
             self._host.poll()
 
     def say(self, body: b.Body, *, answers: str = "", sequence: int = 0) -> bool:
-        """Send a message. Return False if the connection is closing or may not send it now.
+        """Send a message. Return False if the connection is closing or may not send the message
+        now.
 
-        answers  the id of the question; '' for none, or where it could not be read
+        answers  the id of the question that this answers; '' for none, or if it could not be read
         """
         if self._closing:
             return False
@@ -226,7 +226,7 @@ class NmpConnection(protocol.Protocol, ABC):
     # ------------------------------------------------------------ silence and the end
 
     def look_after(self, now: float) -> None:
-        """Check that the peer is still there."""
+        """End the connection if the peer is silent or does not read."""
         keepalive = self._host.site.current.nmp.keepalive
         if self._closing:
             if now >= self._left_at + LINGER:
@@ -249,13 +249,13 @@ class NmpConnection(protocol.Protocol, ABC):
             self.say(b.Ping())
 
     def _cut(self, why: str) -> None:
-        """End the connection without waiting for the other side."""
+        """End the connection without waiting for the peer."""
         self._host.quiet.warning((self.name, why), f"VCM of {self.name} {why}; closed")
         self._closing = True
         self.transport.abortConnection()
 
     def leave(self, reason: str) -> None:
-        """Say goodbye and close."""
+        """Send a bye with the reason, and close."""
         if self._closing:
             return
         self.say(b.Bye(reason[:2000]))
@@ -282,7 +282,7 @@ class NmpConnection(protocol.Protocol, ABC):
             )
 
     def _known(self) -> None:
-        """Count the connection as a stranger's no more."""
+        """Stop counting the connection as a stranger's."""
         if self._is_stranger:
             self._is_stranger, here = False, self._host.strangers
             here[self.address] -= 1
@@ -291,8 +291,7 @@ class NmpConnection(protocol.Protocol, ABC):
 
 
 def _sentence(reason: Failure) -> str:
-    """Return the sentence of a failure; OpenSSL's errors are lists of (library, function,
-    reason)."""
+    """Return the text of a failure. OpenSSL's errors are lists of (library, function, reason)."""
     listed = getattr(reason.value, "args", None)
     if listed and isinstance(listed[0], list):
         return "; ".join(str(each[-1]) for each in listed[0])

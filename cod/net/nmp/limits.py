@@ -1,4 +1,4 @@
-"""Limits of VCMs: connections and buckets of tokens."""
+"""Limits of VCMs: the number of connections, and rates as token buckets."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ HELLOS = 1.0, 60.0
 
 
 class Quota:
-    """Rate limits of one VCM: messages, bytes and faults, on one connection or several after each
-    other."""
+    """Rate limits of one VCM for messages, bytes and faults, on one connection or on several in
+    turn."""
 
     def __init__(self, now: float) -> None:
         self._messages, self._bytes, self._faults = (
@@ -53,11 +53,11 @@ class Quota:
                 raise Fault("too-many", f"at most {COSTLY[verb][0] * 60:.0f} {verb!r} a minute")
 
     def may_err(self, now: float) -> bool:
-        """Count a fault; False: that is enough."""
+        """Count a fault; return False if the peer has made too many."""
         return self._faults.take(now)
 
     def is_whole(self, now: float) -> bool:
-        """Return whether nothing of the quota has been used of late."""
+        """Return whether the whole quota is available again."""
         return all(
             each.is_full(now)
             for each in (self._messages, self._bytes, self._faults, *self._costly.values())
@@ -65,8 +65,7 @@ class Quota:
 
 
 class Quotas:
-    """The quotas of VCMs, which outlive their connections, so that a new connection does not renew
-    them.
+    """The quotas of VCMs. They outlive connections, so that reconnecting does not renew a quota.
 
     clock  any seconds that do not run backwards
     """
@@ -81,13 +80,13 @@ class Quotas:
         return self._of.setdefault(vcluster_id, Quota(self._clock()))
 
     def greets(self, who: str) -> None:
-        """Count a greeting by that certificate, or from that address. Raises `Fault`."""
+        """Count a hello with that certificate, or from that address. Raises `Fault`."""
         now = self._clock()
         if not self._greetings.setdefault(who, Bucket(*HELLOS, now)).take(now):
             raise Fault("too-many", "it has come too often: come again later", fatal=True)
 
     def forget(self, connected: Container[int]) -> None:
-        """Forget quotas that are full again; `connected` VCMs keep theirs."""
+        """Delete quotas that are full again, except those of `connected` VCMs."""
         now = self._clock()
         self._of = {
             one: quota

@@ -1,8 +1,9 @@
 """The NMP server: virtual cluster managers connect to it over TLS (docs/nmp).
 
-Each connection is a `VcmSession` (net/nmp/session.py). What is owed to VCMs is looked for twice a
-second for all of them in one read, and at once when a flow of this host says so. One sweep every
-few seconds looks after silence, so an idle connection costs some memory and no timer.
+Each connection is a `VcmSession` (net/nmp/session.py). Messages to VCMs are looked for twice a
+second for all VCMs in one read, and at once when a flow of this host wakes the server. One sweep
+every few seconds checks all connections for silence, so an idle connection costs some memory and no
+timer.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class NmpServer(Service):
         return ensureDeferred(self._stop())
 
     def poll(self) -> None:
-        """Look for messages to the VCMs that are connected here."""
+        """Look for messages to the VCMs that are connected to this server."""
         if self._looking:
             self._again = True
         elif self.sessions and self.running:
@@ -118,8 +119,8 @@ class NmpServer(Service):
             for vcluster_id, reason in over.items():
                 asked[vcluster_id].leave(reason)
             for row in messages:
-                # What was read was read for this session: a newer one of the same VCM starts where
-                # that one has come to.
+                # The messages were read for this session: a newer session of the same VCM has read
+                # its own.
                 session = asked[row.vcluster_id]
                 if not session.has_room() or row.sequence <= session.sent:
                     continue
@@ -148,7 +149,7 @@ class NmpServer(Service):
             try:
                 session.look_after(now)
             except Exception:
-                # a bug that one connection brings to light shall not leave the others alone
+                # a bug that one connection triggers must not keep the others from the sweep
                 log.exception("VCM at %s is cut off", session.address)
                 session.transport.abortConnection()
         self.quiet.flush()
@@ -157,7 +158,7 @@ class NmpServer(Service):
             self._shown = ensureDeferred(self._show())
 
     async def _show(self) -> None:
-        """Tell how far disks are written. Nothing is lost if that fails."""
+        """Send VCMs the progress of disks that are being written. A failure does no harm."""
         try:
             for vcluster_id, node, phase, done, total in await self.pool.read(
                 vcms.progress, self.server
@@ -177,8 +178,8 @@ class _Sessions(Factory):
         self._server = server
 
     def buildProtocol(self, addr: IAddress | None) -> VcmSession | None:
-        """Return a session; None where there is no room. Connections that have not said hello
-        have a limit of their own, so that they leave room for VCMs."""
+        """Return a session; None if there are too many connections. Connections that have not said
+        hello have a limit of their own, so that they leave room for VCMs."""
         address = str(getattr(addr, "host", ""))
         strangers = self._server.strangers.get(address, 0)
         if len(self._server.connected) >= MOST_CONNECTIONS or strangers >= MOST_STRANGERS:

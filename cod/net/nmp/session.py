@@ -1,5 +1,5 @@
-"""One VCM's connection, the server's end: what it says is carried out in order, what it is owed is
-sent in order."""
+"""The server's side of a VCM's session: the VCM's messages are carried out in order, and the
+messages of its outbox are sent in order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger("cod.nmp")
 
 
 class ShownIdentity(Protocol):
-    """Identity that a peer has shown: see `net.nmp.tls.PeerIdentity`."""
+    """The identity that a peer has shown: see `net.nmp.tls.PeerIdentity`."""
 
     @property
     def serial(self) -> str: ...
@@ -78,11 +78,11 @@ class VcmSession(NmpConnection):
 
     @property
     def name(self) -> str:
-        """Return the vcluster's name, once that is known."""
+        """Return the vcluster's name; before the hello, the peer's address."""
         return self._peer.vcluster if self._peer else self.address
 
     def look_after(self, now: float) -> None:
-        """End the connection if the certificate has ended since the handshake."""
+        """End the connection if the VCM's certificate has expired since the handshake."""
         if self.is_open and not self._closing and self._server.clock() >= self._until:
             self._server.quiet.warning(
                 (self.name, "expired"), f"the certificate of the VCM of {self.name} has ended"
@@ -93,7 +93,7 @@ class VcmSession(NmpConnection):
     # ------------------------------------------------------------ carrying out
 
     async def carry_out(self, message: Message) -> None:
-        """Do what it says, in a flow."""
+        """Carry out a message, in a flow."""
         try:
             body = xml.read(message)
             if isinstance(body, b.Hello):
@@ -130,7 +130,7 @@ class VcmSession(NmpConnection):
 
     async def _greet(self, message: Message, hello: b.Hello) -> None:
         server, shown = self._server, self._server.identity(self.transport)
-        # known by its address alone it would come to the plain port
+        # a VCM that is known by its address alone uses the plain port
         if shown.tls and not shown.serial:
             raise Fault("identity", "a certificate is wanted", fatal=True)
         server.quotas.greets(shown.serial or self.address)
@@ -173,8 +173,8 @@ class VcmSession(NmpConnection):
         return None
 
     async def _enroll(self, message: Message, asked: b.Enroll) -> None:
-        """Trade its invitation for a certificate. It may do so again with the same key, should the
-        answer be lost."""
+        """Exchange the VCM's invitation for a certificate. If the answer is lost, the VCM may
+        repeat the request with the same key."""
         server = self._server
         if server.authority is None or not server.identity(self.transport).tls:
             raise Fault("identity", "certificates are issued by TLS only", fatal=True)
@@ -203,8 +203,8 @@ class VcmSession(NmpConnection):
         self.leave("")
 
     async def _renew(self, message: Message, asked: b.Renew, peer: VcmPeer) -> None:
-        """Issue the certificate that follows the one of this connection. The old one stays good: a
-        VCM that does not get the answer asks again, and comes with the old one until then."""
+        """Issue the certificate that follows this connection's one. The old certificate stays valid
+        until the new one is used, so a VCM that does not get the answer can ask again."""
         server, now = self._server, self._server.clock()
         if server.authority is None:
             raise Fault("refused", "this server issues no certificates")
@@ -277,8 +277,9 @@ class VcmSession(NmpConnection):
             self._server.poll()
 
     def _acks_behind(self) -> list[int]:
-        """Return what the acknowledgements say that were heard right after: one transaction does
-        for all. What is wrong with one is found when its turn comes. Never empty."""
+        """Return the sequence numbers of the acknowledgements that wait directly behind this one,
+        after a 0: one transaction serves all. A faulty message among them is refused in its
+        turn."""
         found = [0]
         while self._heard and self._heard[0].verb == "ack":
             try:
@@ -298,14 +299,14 @@ class VcmSession(NmpConnection):
             self.sent = row.sequence
 
     def show(self, node: str, phase: str, done: int, total: int) -> None:
-        """Tell the VCM how far the node's disk is written, if that is news and the VCM reads at
-        all."""
+        """Send the VCM the progress of the node's disk, if it has changed and the VCM is
+        reading."""
         if self.has_room() and self._shown.get(node) != (phase, done):
             self._shown[node] = (phase, done)
             self.say(b.Progress(node, phase, done, total))
 
     def has_room(self) -> bool:
-        """Return whether more may be sent; else the VCM must read and acknowledge first."""
+        """Return whether more messages may be sent before the VCM reads and acknowledges some."""
         return self._full_since is None and self.sent - self.acked < WINDOW and not self._closing
 
     def connectionLost(self, reason: Failure | None = None) -> None:
@@ -324,7 +325,7 @@ class VcmSession(NmpConnection):
 
 
 def _certified(authority: Ca, vcluster: str, asked: str, now: float) -> Issued:
-    """Return what `asked` asks for (PKCS #10, DER in base64). Raises `Fault`."""
+    """Return the certificate for the request `asked` (PKCS #10, DER in base64). Raises `Fault`."""
     try:
         return authority.certify(vcluster, b64decode(asked), datetime.fromtimestamp(now, UTC))
     except ValueError as error:

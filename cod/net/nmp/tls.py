@@ -1,4 +1,4 @@
-"""TLS for NMP: its ports, and whom a VCM's certificate names."""
+"""TLS for NMP: its ports, and the identities in VCMs' certificates."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class PeerIdentity:
 def listening(
     reactor: Any, ca: Ca, addresses: Sequence[str], port: int, plain_port: int = 0
 ) -> Callable[[IProtocolFactory], list[Any]]:
-    """Return what opens a TLS port on each address for a factory; a certificate that is not valid,
-    or not of the site's CA, gets no further than the handshake. Who shows none has an invitation,
-    or is shown out (`net.nmp.session`).
+    """Return a function that opens a TLS port on each address for a factory. A certificate that is
+    not valid, or not signed by the site's CA, fails in the handshake. A peer without a certificate
+    must have an invitation (`net.nmp.session`).
 
-    plain_port  where VCMs without certificates connect, which are known by their addresses; 0:
-                nowhere
+    plain_port  the port for VCMs without certificates, which are known by their addresses; 0: none
+                is opened
     """
     shown = ServerTls(ca, addresses, time.time, peers=True)
 

@@ -1,5 +1,5 @@
-"""The work of each verb of NMP, in a transaction, and the body of the answer. No sockets; `server`
-has those."""
+"""The work of each verb of NMP, in a transaction, and the body of the answer. No sockets: these are
+in `session` and `server`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class VcmPeer:
 
 
 def answer(tx: Any, body: b.Body, peer: VcmPeer, site: Site, now: float) -> Result[b.Body]:
-    """Do what a VCM asks for, and return the answer. Raises `Refused`."""
+    """Carry out a VCM's request, and return the answer. Raises `Refused`."""
     # histories show the VCM by this name
     context = FlowContext(site, now, Who(f"vcm:{peer.vcluster}"))
     found: Result[b.Body] = _FLOWS[type(body)](tx, body, peer, context)
@@ -44,7 +44,7 @@ def answer(tx: Any, body: b.Body, peer: VcmPeer, site: Site, now: float) -> Resu
 def _request_nodes(
     tx: Any, body: b.RequestNodes, peer: VcmPeer, context: FlowContext
 ) -> Result[b.Request]:
-    requests.check_size(body.wanted)  # before anything is looked up for them
+    requests.check_size(body.wanted)  # before anything is read for the request
     wanted = [AskedTuple(one.count, one.requires, one.template) for one in body.wanted]
     done = requests.submit(
         tx,
@@ -118,8 +118,8 @@ def _maintenance_status(
 def _reclaim_answer(
     tx: Any, body: b.ReclaimAnswer, peer: VcmPeer, context: FlowContext
 ) -> Result[b.Done]:
-    """Take the nodes that can leave at once (`within` 0). Wait for each other node until the VCM
-    releases it, or until the reclaim's deadline."""
+    """Take the nodes that can leave at once (`within` 0). The other nodes leave when the VCM
+    releases them, or at the reclaim's deadline."""
     vcms.owns_reclaim(tx, peer.id, body.reclaim)
     done = reclaims.answer(
         tx,

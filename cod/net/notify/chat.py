@@ -1,7 +1,7 @@
-"""A notice as chat services take it at their incoming webhooks.
+"""Notices in the formats of chat services' incoming webhooks.
 
-Names and reasons in a notice are people's words: they are sent as plain text wherever a service has
-it, and escaped elsewhere, so that they make no link and call nobody.
+Names and reasons in a notice are people's words. They are sent as plain text if a service supports
+it, and are escaped otherwise, so that they make no links and mention nobody.
 
 Sources: api.slack.com/reference/block-kit/blocks, developers.mattermost.com (incoming webhooks),
 adaptivecards.io/explorer, matrix-org.github.io/matrix-hookshot (inbound webhooks).
@@ -23,8 +23,8 @@ _MARKUP = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~@:])")
 
 
 def body(form: NoticeFormat, notice: Notice, link: str) -> bytes:
-    """Return the JSON document that `form` expects, the same at each attempt. `link`: the address
-    of the portal's page; '': none is known."""
+    """Return the JSON document in the format `form`; repeated attempts send equal documents.
+    `link`: the address of the portal's page; '' if none is known."""
     title, text = _cut(notice.subject, LONGEST_TITLE), _cut(_text(notice), LONGEST)
     document = _FORMS[form](title, text, link)
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
@@ -40,7 +40,7 @@ def _text(notice: Notice) -> str:
 
 
 def _event(event: dict[str, Any]) -> str:
-    """Return what happened to a node, or to a virtual cluster."""
+    """Return the line about an event of a node or of a vcluster."""
     name = event.get("node") or event["vcluster"]
     return f"{name}: {event['event']}, {event.get('to_state') or event.get('state')}"
 
@@ -64,7 +64,7 @@ def _slack(title: str, text: str, link: str) -> dict[str, Any]:
 
 def _mattermost(title: str, text: str, link: str) -> dict[str, Any]:
     def plain(words: str) -> str:
-        # after an @ nothing may follow that names somebody: Mattermost looks before it unescapes
+        # no name may follow an @: Mattermost looks for mentions before it unescapes
         return _MARKUP.sub(r"\\\1", words).replace("@", "@\N{WORD JOINER}")
 
     lines = [f"**{plain(title)}**", *map(plain, text.splitlines())]

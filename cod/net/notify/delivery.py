@@ -1,9 +1,9 @@
-"""Delivers notices: claims what is due, has it sent by its channel, writes down what came of it,
-tries again later.
+"""Delivers notices: claims due deliveries, has their channels send them, records the outcomes, and
+repeats failed attempts later.
 
-At least once: a server that dies between sending and writing leaves a claim that runs out, and the
-notice is sent again under the same id. What each delivery keeps waiting is decided in
-`policy.notice_delivery`.
+A notice is delivered at least once: when a server dies between sending and recording, its claim
+runs out, and the notice is sent again with the same id. `policy.notice_delivery` decides which
+deliveries a failure delays.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ log = logging.getLogger("cod.notices")
 
 
 class Sender(Protocol):
-    """One channel. Returns a remark for people, mostly ''. Raises `DeliveryError`."""
+    """A channel. `send` returns a remark for people, mostly '', and raises `DeliveryError`."""
 
     def send(self, delivery: Delivery) -> Awaitable[str]:
         """Send the notice once."""
 
 
 class Notifier(Claimer):
-    """One server's deliveries. `reactor` keeps its time for pauses, `clock()` is the time of day
-    for the rows."""
+    """The deliveries of one server. `reactor` measures pauses, `clock()` is the time of day for the
+    rows."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Notifier(Claimer):
         self._busy: set[Target] = set()
 
     async def look(self) -> None:
-        """Claim notices that are due, and begin to deliver them."""
+        """Claim due deliveries, and begin them."""
         if await self._pool.read(webhook_feed.due, self._clock()):
             await self._pool.run(webhook_feed.gather, self._clock())
         hour = self._site.current.notices.digest_hour
@@ -101,8 +101,7 @@ class Notifier(Claimer):
 
 
 class Post(Service):
-    """Delivery of notices in a running server: both channels, the threads that they need, and the
-    `Notifier`."""
+    """Delivery of notices in a running server: the channels, their threads, and the `Notifier`."""
 
     def __init__(
         self,
@@ -133,6 +132,6 @@ class Post(Service):
         self._notifier.startService()
 
     def stopService(self) -> Deferred[Any]:
-        """Claim nothing more. Fires when the deliveries under way have ended."""
+        """Claim nothing more. The result fires when the deliveries under way have ended."""
         super().stopService()  # type: ignore[no-untyped-call]
         return self._notifier.stopService().addBoth(lambda _result: self._threads.stop())

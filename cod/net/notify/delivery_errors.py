@@ -14,7 +14,7 @@ class DeliveryError(Exception):
 
 
 def brief(error: object) -> str:
-    """Return what somebody said, or an error, as part of one line."""
+    """Return a peer's words, or an error, as a short text without line breaks."""
     if isinstance(error, bytes):
         error = error.decode(errors="replace")
     elif isinstance(error, OSError) and error.strerror:

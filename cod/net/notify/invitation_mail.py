@@ -1,5 +1,5 @@
-"""Links by mail: told to one address, at once, by the site's mail server. No notices: those are
-kept, links are not."""
+"""Links sent by mail: to one address, at once, by the site's mail server. They are not sent as
+notices, because notices are stored and links must not be."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from cod.wire import mail
 
 
 def send_link(site: Site, to: str, subject: str, about: str, now: float) -> str:
-    """Send a link by mail. Return '' or, in a sentence, why the mail was not sent. Blocks, at most
-    `ATTEMPT` seconds."""
+    """Send a link by mail. Return '', or a sentence that says why the mail was not sent. Blocks for
+    at most `ATTEMPT` seconds."""
     if not to:
         return "there is no address to send it to"
     if not site.mail.host:

@@ -1,4 +1,4 @@
-"""Mail through the site's SMTP server: one connection a mail, in a thread, with the standard
+"""Mail through the site's SMTP server: one connection for each mail, in a thread, with the standard
 library's client."""
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ NO_ADMINS = "nobody is named to tell: see smtp.admins in the site file"
 
 
 class Mailer:
-    """Sends deliveries for `email`. `reactor` keeps the time of an attempt, `threads` is a started
-    ThreadPool."""
+    """The sender of deliveries of the channel `email`. `reactor` limits the time of an attempt,
+    `threads` is a started ThreadPool."""
 
     def __init__(self, reactor: Any, site: SiteRef, threads: Any) -> None:
         self._reactor, self._site, self._threads = reactor, site, threads
 
     async def send(self, delivery: Delivery) -> str:
-        """Send the notice by mail. Return a sentence about addresses that were refused, if some
-        were. Raises `DeliveryError`."""
+        """Send the notice by mail. Return '', or a sentence about refused addresses. Raises
+        `DeliveryError`."""
         site = self._site.current
         mail = site.mail
         listed = addresses(delivery.send.target) or mail.admins
@@ -62,7 +62,7 @@ class Mailer:
 
 
 class SmtpSession:
-    """One conversation with the mail server; blocks."""
+    """A session with the mail server. Its methods block."""
 
     line: smtplib.SMTP | None = None
 
@@ -71,14 +71,14 @@ class SmtpSession:
         self.late = False
 
     def send(self, to: Sequence[str], text: bytes) -> str:
-        """Deliver `text` to all of `to`; returns who refused it, where some did. Raises
-        `DeliveryError`."""
+        """Send `text` to all addresses `to`; return a text about the refused ones, '' if there are
+        none. Raises `DeliveryError`."""
         try:
             line = self._connected()
             try:
                 return _some(line.sendmail(self._mail.sender, list(to), text))
             finally:
-                # Say goodbye; what is said in return changes nothing.
+                # the mail is sent already, whatever QUIT's reply is
                 with suppress(OSError, ValueError):
                     line.quit()
                 line.close()
@@ -103,7 +103,8 @@ class SmtpSession:
             raise DeliveryError(f"the mail server cannot be used: {what}", dead=True) from None
 
     def _connected(self) -> smtplib.SMTP:
-        """Return a connection to the mail server, secured and signed in. Raises as smtplib does."""
+        """Return a connection to the mail server, secured and signed in. Raises smtplib's
+        errors."""
         mail, name = self._mail, socket.gethostname()
         line: smtplib.SMTP
         if mail.tls == "tls":
@@ -124,7 +125,7 @@ class SmtpSession:
         return ssl.create_default_context(cafile=self._ca_file)
 
     def break_off(self) -> None:
-        """Break off what takes too long; called in another thread."""
+        """Cut the session, from another thread, because it takes too long."""
         self.late = True
         if self.line is not None and self.line.sock is not None:
             with suppress(OSError):
@@ -132,7 +133,8 @@ class SmtpSession:
 
 
 class _Known:
-    """Makes itself known before it connects, so that it can be broken off."""
+    """A connection that registers itself with its session before it connects, so that the session
+    can cut it."""
 
     def __init__(self, session: SmtpSession, *args: Any, **rest: Any) -> None:
         self._session = session
@@ -140,9 +142,9 @@ class _Known:
         super().__init__(*args, **rest)
 
     def _get_socket(self, *args: Any) -> Any:
-        """Return the connection's socket, unless it was broken off meanwhile."""
+        """Return the connection's socket. Raises OSError if the session was cut meanwhile."""
         made: Any = super()._get_socket(*args)  # type: ignore[misc]
-        # first: `break_off`, in another thread, sets `late` and then looks for this
+        # set before `late` is read: `break_off`, in another thread, sets `late` and then reads this
         setattr(self, "sock", made)  # noqa: B010 - smtplib's own, whose type is none of ours
         if self._session.late:
             made.close()
@@ -170,7 +172,7 @@ def _plain(password: str) -> str:
 
 
 def _final(code: int) -> bool:
-    """Return whether repeating is of no use, by the reply's code (RFC 5321, 4.2.1)."""
+    """Return whether a repetition is useless, by the reply's code (RFC 5321, 4.2.1)."""
     return 500 <= code <= 599
 
 

@@ -1,9 +1,9 @@
 """Posts notices to groups' webhooks.
 
-Who may set a webhook must not gain the server's voice: the name is resolved here, addresses that it
-must not reach are left out, and the connection is made to one of the rest, not to whatever the name
-means a moment later. Redirects are not followed. Of the answer nothing but the status is used or
-shown, and at most `MOST` bytes of it are read.
+A person who may set a webhook must not reach other services through this server. The name is
+therefore resolved here, forbidden addresses are left out, and the connection is made to one of the
+remaining addresses, not to the name, which could mean another address a moment later. Redirects are
+not followed. Of the answer only the status is used and shown, and at most `MOST` bytes are read.
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ class Webhooks:
 
 
 class _Way(Way):
-    """The way to a webhook's host: to addresses that are allowed, with the certificate checked."""
+    """The connection to a webhook's host: to an allowed address, with the certificate checked."""
 
     def __init__(self, reactor: Any, site: SiteRef, addresses: Callable[[str, int], Any]) -> None:
         super().__init__(reactor)
         self._site, self._addresses = site, addresses
 
     async def reach(self, host: str, port: int, tls: bool, factory: Any) -> Any:
-        """Connect to the first address that answers."""
+        """Return a connection to the first address that answers."""
         trust = self._trust(host) if tls else None
         problem: Exception = net_errors.ConnectError()
         for family, address in await self._addresses(host, port):
@@ -158,7 +158,7 @@ class _Way(Way):
 
 
 def _content(site: Site, delivery: Delivery) -> bytes:
-    """Return the document that the webhook expects."""
+    """Return the request's body in the format that the group has chosen."""
     notice, portal = delivery.notice, site.signin.url
     if delivery.form == NoticeFormat.JSON:
         return wire.body(site.name, notice, delivery.group, delivery.vcluster, portal)
@@ -167,7 +167,7 @@ def _content(site: Site, delivery: Delivery) -> bytes:
 
 
 def _is_ours(family: int, address: str) -> bool:
-    """Return whether this machine has that address. Then it can be bound to."""
+    """Return whether this machine has that address, which it can then bind to."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))

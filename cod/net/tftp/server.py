@@ -1,9 +1,9 @@
-"""The TFTP server: requests come to one socket for a subnet, and each starts a transfer (see
+"""The TFTP server: requests come to one socket for each subnet, and each starts a transfer (see
 `transfers`).
 
-Served are the files below the boot root, and the documents made for one node:
+The server serves the files below the boot root; the documents of single nodes,
 ``pxelinux.cfg/01-{mac, with dashes}``, ``boot/{mac}/script.ipxe`` and ``boot/{mac}/secret.cpio``;
-and ``boot/disk/{signature}``, which is for everybody.
+and ``boot/disk/{signature}``, for every node.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class TftpServer(SocketService):
 
     def _open(self) -> socket.socket:
         listener = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        # hundreds may ask at the same moment
+        # hundreds of clients may send requests at the same moment
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         listener.bind((self._address, self.port))
         self.port = listener.getsockname()[1]

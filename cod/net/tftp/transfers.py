@@ -1,14 +1,14 @@
-"""Running TFTP transfers: their sockets, their timeouts, and how their datagrams leave.
+"""Running TFTP transfers: their sockets, their timeouts, and how their datagrams are sent.
 
 Each transfer has a socket of its own (TID, RFC 1350 section 4), connected to its client: the kernel
-turns away datagrams from anybody else, and says at once when the client is gone (ECONNREFUSED).
-They are watched through one epoll descriptor that the reactor sees as a single reader: a turn of
-the reactor serves every transfer that has something to read, without the reactor's cost for each.
-Timeouts are found by one scan, four times a second.
+drops datagrams from other addresses, and reports at once when the client has gone (ECONNREFUSED).
+All sockets are watched through one epoll descriptor that the reactor sees as a single reader, so a
+turn of the reactor serves every transfer that has something to read, without the reactor's cost for
+each. Timeouts are found by one scan, four times a second.
 
-A window leaves in one `sendmsg` with UDP_SEGMENT: the kernel cuts it into datagrams. Where it
-cannot (blocks larger than the link's MTU: EINVAL; a device or tunnel that does not do it: EIO),
-that transfer goes on with plain sends.
+A window is sent by one `sendmsg` with UDP_SEGMENT: the kernel cuts it into datagrams. If it cannot
+(blocks larger than the link's MTU: EINVAL; a device or tunnel that does not support it: EIO), the
+transfer continues with one send for each datagram.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ Peer = tuple[str, int]
 
 @dataclass(slots=True, eq=False)
 class Transfer:
-    """One client's transfer; `socket` and `session` come when its content is there.
+    """One client's transfer. `socket` and `session` are set when the content is available.
 
-    request   the datagram that started it, to know it again when it is repeated
+    request   the datagram that started it, by which its repetition is recognised
     file      keeps the mapped file open
-    segments  the kernel cuts this one's bursts
+    segments  the kernel cuts this transfer's windows into datagrams
     """
 
     peer: Peer
@@ -117,7 +117,7 @@ class Transfers:
         self._scan.startService()
 
     def stop(self) -> None:
-        """End all transfers. Firmware asks for its files again."""
+        """End all transfers. Firmware requests its files again."""
         if self._scan.running:
             self._scan.stopService()
         for transfer in list(self._all.values()):
@@ -136,7 +136,7 @@ class Transfers:
         return self._all.get(peer)
 
     def add(self, transfer: Transfer) -> None:
-        """Count a transfer, whose content is still being found."""
+        """Register a transfer whose content is still being looked up."""
         self._all[transfer.peer] = transfer
         self._per_peer[transfer.peer[0]] += 1
         RUNNING.inc()
@@ -174,7 +174,7 @@ class Transfers:
     # ------------------------------------------------------------ the reactor's reader
 
     def fileno(self) -> int:
-        """Return the epoll descriptor: readable when any of the sockets is."""
+        """Return the epoll descriptor, which is readable when any of the sockets is."""
         return -1 if self._epoll is None or self._epoll.closed else self._epoll.fileno()
 
     def logPrefix(self) -> str:
@@ -185,8 +185,8 @@ class Transfers:
 
     def doRead(self) -> None:
         """Serve every socket that has something to read. On a fast network the next
-        acknowledgements are there by then, so look again, up to `LOOKS` times: that is cheaper than
-        a turn of the reactor, which then has its turn."""
+        acknowledgements have arrived by then, so look again, up to `LOOKS` times, which is cheaper
+        than returning to the reactor."""
         for _ in range(LOOKS):
             assert self._epoll is not None
             ready = self._epoll.poll(0, MOST_READY)
