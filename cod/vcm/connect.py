@@ -1,5 +1,4 @@
-"""A VCM's connection to COD: TLS with its certificate, to one after the other of the site's
-servers."""
+"""A VCM's connection to COD: TLS with its certificate, to each of the site's servers in turn."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ def over_tls(
     authority: bytes,
 ) -> Callable[[Link], Deferred[Any]]:
     """Return a function that connects a link to the next of `servers`, each an (address, port)
-    pair. The other arguments are PEM; without a certificate none is shown. Raises ValueError for
+    pair. The other arguments are PEM; an empty certificate is not shown. Raises ValueError for
     invalid PEM."""
     try:
         own = {}
@@ -56,7 +55,7 @@ def days_left(certificate: bytes, now: float) -> float:
 
 
 def plainly(reactor: Any, servers: Sequence[tuple[str, int]]) -> Callable[[Link], Deferred[Any]]:
-    """Return the same without TLS, for closed networks where the site knows VCMs by their
+    """Return such a function without TLS, for closed networks in which the site knows VCMs by their
     addresses."""
     return _connecting(reactor, servers, lambda endpoint: endpoint)
 

@@ -1,10 +1,10 @@
-"""The files by which a VCM is known: key, certificate, the site's authority; and those of a renewed
-certificate.
+"""The files that identify a VCM: its key, its certificate and the site's authority, and the file of
+a renewed certificate.
 
-`cod vcm enroll` (or a traded invitation) writes three files. What is renewed stands in a fourth
-beside them, key, certificate and authority together, because one file can be replaced in one stroke
-and two cannot. The younger certificate counts: so enrolling anew goes before what was renewed until
-then.
+`cod vcm enroll` (or an exchanged invitation) writes three files. Renewed credentials are in a
+fourth file, which contains key, certificate and authority, because one file can be replaced
+atomically and two cannot. The younger certificate is used, so a new enrolment takes precedence over
+earlier renewals.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger("cod.vcm")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All PEM."""
+    """The key, the certificate and the authority of a VCM, as PEM."""
 
     certificate: bytes
     key: bytes
@@ -46,7 +46,7 @@ def renewed_file(settings: Settings, folder: Path) -> Path:
 
 
 def load(settings: Settings, folder: Path) -> Credentials:
-    """Return the credentials that count now. Raises OSError, ValueError."""
+    """Return the credentials to use now. Raises OSError, ValueError."""
     renewed = _renewed(renewed_file(settings, folder))
     try:
         given = Credentials(
@@ -64,8 +64,8 @@ def load(settings: Settings, folder: Path) -> Credentials:
 
 
 def _renewed(file: Path) -> tuple[Credentials, datetime] | None:
-    """Return the file's credentials, and since when they are valid; None if the file has no usable
-    ones."""
+    """Return the file's credentials, and the time from which they are valid; None if the file is
+    missing or cannot be used."""
     try:
         content = file.read_bytes()
         certificate, authority = x509.load_pem_x509_certificates(content)
@@ -87,8 +87,8 @@ def keep_renewed(
     certificate: bytes,
     authority: bytes,
 ) -> Credentials:
-    """Keep renewed credentials, with certificates in DER: on disk when this returns. They count
-    from now on. Raises OSError, and ValueError where they are not what was asked for."""
+    """Write renewed credentials, given as DER, to disk and return them; they are used from now on.
+    Raises OSError, and ValueError if they do not match the request."""
     made, by = (
         x509.load_der_x509_certificate(certificate),
         x509.load_der_x509_certificate(authority),
@@ -101,20 +101,20 @@ def keep_renewed(
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """Return a new key, of the curve that COD certifies."""
+    """Return a new key on the curve that COD certifies."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return the PEM text, as files have it."""
+    """Return the key as PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def request(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a request for a certificate (PKCS #10, DER). Its name is empty: whom a certificate
-    names is the authority's to say."""
+    """Return a request for a certificate (PKCS #10, DER). Its name is empty, because the authority
+    decides on the certificate's name."""
     made = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([]))
@@ -124,7 +124,7 @@ def request(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def pem(certificate: x509.Certificate) -> bytes:
-    """Return the PEM text, as files have it."""
+    """Return the certificate as PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 

@@ -56,8 +56,8 @@ def main(
 
 
 def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool = False) -> int:
-    """Keep `pool` until SIGTERM or SIGINT; return the exit status. `folder`: where the settings'
-    files are."""
+    """Run `pool` until SIGTERM or SIGINT; return the exit status. `folder` contains the files that
+    the settings name."""
     from twisted.internet import reactor as the_reactor
     from twisted.internet.error import CannotListenError
     from twisted.python.threadpool import ThreadPool
@@ -130,8 +130,8 @@ def _started(reactor: Any, service: VcmService) -> None:
 
 
 def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], Any]:
-    """Return a function that connects a link. It reads the files each time, so that a new enrolment
-    needs no restart."""
+    """Return a function that connects a link. It reads the credentials each time, so a new
+    enrolment needs no restart."""
     from twisted.internet.defer import ensureDeferred
 
     from cod.vcm import connect as reach
@@ -184,7 +184,7 @@ def _connect(reactor: Any, settings: Settings, folder: Path) -> Callable[[Any], 
 
 
 def _serve_metrics(reactor: Any, settings: Settings, folder: Path, service: VcmService) -> None:
-    """Serve a page for Prometheus: the pool's nodes and requests."""
+    """Serve a page for Prometheus with the numbers of the pool's nodes and requests."""
     if not settings.metrics:
         return
     from twisted.web.resource import Resource
@@ -202,7 +202,7 @@ def _serve_metrics(reactor: Any, settings: Settings, folder: Path, service: VcmS
 
 
 def _expiry(settings: Settings, folder: Path) -> str:
-    """Return the expiry as a line for the page: an alert in time saves an outage."""
+    """Return a line of metrics with the days until the certificate expires."""
     from cod.vcm import connect as reach
     from cod.vcm import credentials
 

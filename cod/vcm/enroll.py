@@ -1,9 +1,9 @@
-"""A VCM that runs on a node of its vcluster gets its certificate: it makes a key and trades its
-invitation.
+"""Enrolment of a VCM that runs on a node of its vcluster: the VCM makes a key and exchanges its
+invitation for a certificate.
 
-It may be killed anywhere: the key is on disk before it is shown to anybody, and COD gives the same
-key another certificate for the same invitation, should its answer have been lost. The invitation's
-file goes last.
+The VCM may be killed at any point. The key is on disk before it is shown to anybody. If COD's
+answer is lost, COD issues another certificate to the same key for the same invitation. The
+invitation's file is deleted last.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ log = logging.getLogger("cod.vcm")
 
 
 class EnrollmentFailed(Exception):
-    """The end of a connection without a certificate, with COD's reason if there is one."""
+    """The connection ended without a certificate; the text is COD's reason, if it gave one."""
 
 
 def is_invited(settings: Settings, folder: Path) -> bool:
-    """Return whether there is an invitation that was not traded yet."""
+    """Return whether there is an invitation that was not exchanged yet."""
     return bool(settings.invitation) and (folder / settings.invitation).exists()
 
 
 async def trade(
     reactor: Any, settings: Settings, folder: Path, connect: Callable[[Link], Deferred[Any]]
 ) -> None:
-    """Trade the invitation in `folder`. `connect` makes a connection on which no certificate is
-    shown. Raises `EnrollmentFailed`, or what `connect` fails with; it may be tried again."""
+    """Exchange the invitation in `folder` for a certificate. `connect` connects without a
+    certificate. Raises `EnrollmentFailed`, or the failure of `connect`; a retry is allowed."""
     invitation = folder / settings.invitation
     key = _key(folder / settings.key)
     asked = Enroll(
@@ -76,7 +76,7 @@ async def _ask(reactor: Any, asked: Enroll, connect: Callable[[Link], Deferred[A
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the one in the file; made now if it is not there."""
+    """Return the key in the file; make it if the file is missing."""
     if not path.exists():
         put(path, credentials.key_pem(credentials.new_key()))
     key = serialization.load_pem_private_key(path.read_bytes(), None)

@@ -1,4 +1,4 @@
-"""A file that is replaced as a whole: a crash leaves the old one or the new one."""
+"""Writing a file atomically: a crash leaves the old file or the new one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write the file for its owner alone; it is on disk when this returns."""
+    """Write a file that only its owner may read. The file is on disk when this function returns."""
     new = path.with_name(path.name + ".new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)  # it may be there already

@@ -1,9 +1,8 @@
-"""One connection of a VCM to COD: hello, questions and answers, pings. It is made anew whenever it
-is lost.
+"""One connection of a VCM to COD: hello, questions and answers, pings.
 
-`Link` is the protocol; `VcmService` (cod/vcm/service.py) makes links and decides what is said on
-them. A VCM without a certificate says `enroll` instead of `hello`, and the link ends with the
-answer (cod/vcm/enroll.py).
+`Link` is the protocol; `VcmService` (cod/vcm/service.py) makes a new link whenever one is lost, and
+decides which messages to send. A VCM without a certificate sends `enroll` instead of `hello`, and
+the link ends with the answer (cod/vcm/enroll.py).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class NmpError(Exception):
 
 
 class LinkLost(Exception):
-    """The connection ended before the answer came: ask again on the next one."""
+    """The connection ended before the answer came: repeat the question on the next connection."""
 
 
 class Link(Protocol):
@@ -47,8 +46,8 @@ class Link(Protocol):
     reactor   needs callLater
     hello     the first message
     welcomed  called with its answer
-    received  called with (sequence, body) for unrequested messages of COD; sequence 0 if the
-              message is not kept, body None if it cannot be understood
+    received  called with (sequence, body) for messages that COD sends by itself; sequence is 0 if
+              COD does not keep the message, body is None if it cannot be understood
     lost      called with a sentence when the connection has ended
     """
 
@@ -76,7 +75,7 @@ class Link(Protocol):
     # ------------------------------------------------------------ saying
 
     def connectionMade(self) -> None:
-        """Say hello, unless it is too late for that."""
+        """Send the hello, unless `leave` was called already."""
         # `leave` was called while the connection was being made
         if self._why:
             self.transport.loseConnection()
@@ -85,9 +84,9 @@ class Link(Protocol):
         self.ask(self._hello).addCallbacks(self._greeted, self._not_greeted)
 
     def ask(self, body: Body) -> Deferred[Body]:
-        """Ask COD; the Deferred fires with the answer. It fails with `NmpError`, or with `LinkLost`
-        (at once where the connection has ended already). Raises `Fault` where the conversation's
-        state does not allow the question."""
+        """Send a question; the Deferred fires with the answer. It fails with `NmpError`, or with
+        `LinkLost` (at once if the connection has ended already). Raises `Fault` if the
+        conversation's state does not allow the question."""
         if self._ended or self._conversation.state == State.CLOSED:
             return fail(LinkLost(self._why or "the connection has ended"))
         message = self._message(body)
@@ -96,11 +95,11 @@ class Link(Protocol):
         return answer
 
     def acknowledge(self, sequence: int) -> None:
-        """Tell COD that everything up to `sequence` is dealt with."""
+        """Acknowledge all messages up to `sequence`."""
         self._say(Ack(sequence))
 
     def leave(self, reason: str) -> None:
-        """Say goodbye and close."""
+        """Send a bye with the reason, and close."""
         self._why = reason
         if self.transport is None:  # not connected yet
             return
@@ -134,8 +133,8 @@ class Link(Protocol):
         except Fault as fault:
             if fault.fatal:
                 raise
-            # It may come from a newer COD. The connection can go on, and what is owed is taken as
-            # heard: else it would be sent again for ever.
+            # A newer COD may have sent it. The connection goes on, and the message is acknowledged:
+            # otherwise COD would send it again for ever.
             log.error("COD said what cannot be understood: %s: %s", message.verb, fault.sentence)
             answer = self._answers.pop(message.answers, None) if message.answers else None
             if answer is not None:
@@ -189,7 +188,7 @@ class Link(Protocol):
         self.ask(Ping()).addErrback(lambda failure: failure.trap(LinkLost, NmpError))
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """End the questions with the connection."""
+        """Fail the questions without an answer."""
         self._ended = True
         if self._silence is not None and self._silence.active():
             self._silence.cancel()

@@ -1,10 +1,10 @@
-"""The interface that an author of a virtual cluster manager implements: four functions, called by
+"""The interface that the author of a virtual cluster manager implements: four functions, called by
 `cod.vcm.service`.
 
-They are plain functions that may block; they are called in threads, never two at a time for one
-node. Each may be called again for what it has done already (after a crash, or when its outcome is
-not known), so each says what shall be, not what shall change. What they raise is logged and tried
-again later.
+They are plain functions that may block. They are called in threads, never two at a time for one
+node. Each may be called again after it has succeeded (after a crash, or when its outcome is not
+known), so each sets a state, and a repeated call must do no harm. An exception is logged, and the
+call is repeated later.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Nodeset:
-    """A kind of nodes that a pool asks for: its name among the pool's own, and what COD is told to
-    look for.
+    """A kind of nodes that a pool requests: its name within the pool, and the description that COD
+    is given.
 
-    template, requires   as in a VCM's settings; '' what those say
+    template, requires   as in a VCM's settings; '': those of the settings
     """
 
     name: str = ""
@@ -52,9 +52,9 @@ ANY = Nodeset()  # the nodes of a pool whose nodes are all alike
 
 @dataclass(frozen=True, slots=True)
 class Member(bodies.Member):
-    """A node of the vcluster, as a pool sees it. `nodeset`: the name of the one it was asked for
-    as, '' where that is not known; `since`: when it was added, in seconds since the epoch, 0 before
-    that."""
+    """A node of the vcluster, as a pool sees it. `nodeset`: the name of the nodeset that it was
+    requested for, '' if that is not known; `since`: when it was added, in seconds since the epoch,
+    0 before that."""
 
     nodeset: str = ""
     since: float = 0.0
@@ -64,13 +64,14 @@ class Member(bodies.Member):
 class Demand:
     """The demand of a pool.
 
-    grow      by nodeset, nodes beyond its present ones and those on their way
-    leave     host names that may go
-    drain     host names that go as soon as their work has ended: `recall` names them with an
-              infinite time
+    grow      nodes to request, by nodeset, beyond present nodes and nodes on their way
+    leave     host names of nodes to release
+    drain     host names of nodes that leave as soon as their work has ended: `recall` names them
+              with an infinite time
     withdraw  by the nodeset's name, requested and not yet granted nodes that are no longer needed
     why       the reason, for the log and COD's own pages
-    parked    host names that go as soon as a waiting request at COD, of any vcluster, needs them
+    parked    host names of nodes that leave as soon as a waiting request at COD, of any vcluster,
+              needs them
     """
 
     grow: Mapping[Nodeset, int] = field(default_factory=dict)
@@ -82,12 +83,12 @@ class Demand:
 
 
 class NotYet(Exception):
-    """Raised by one of the four functions: ask again in a few seconds; nothing is wrong."""
+    """Raised by one of the four functions to be called again in a few seconds; it is no error."""
 
 
 class GivenUp(Exception):
-    """Raised by `add`: the node will not take part, for the reason given. It is given back, and for
-    a while no other is asked for."""
+    """Raised by `add`: the pool cannot use the node, for the reason given. The node is released,
+    and no other is requested for a while."""
 
 
 class Pool(Protocol):
@@ -102,61 +103,64 @@ class Pool(Protocol):
         ...
 
     def add(self, member: Member) -> None:
-        """Let a node take part, whose system is up."""
+        """Let a node, whose system is up, take part in the pool."""
         ...
 
     def choose(
         self, reclaim: Reclaim, members: Mapping[str, Member], now: float
     ) -> Sequence[Named]:
-        """Name the nodes that COD gets back, each with the seconds until it can leave.
+        """Return the nodes that COD gets back, each with the seconds until it can leave.
 
-        `members` has only matching nodes. Named nodes are removed, then released."""
+        `members` has only nodes that suit the reclaim. The chosen nodes are removed, then released.
+        """
         ...
 
     def remove(self, member: Member, lost: bool) -> None:
-        """Take the node out of the pool, what runs on it first; when this returns its power may be
-        cut.
+        """Take the node out of the pool, after its work. Its power may be cut when this returns.
 
-        lost  it is gone already: only the pool's own books need to be put right
+        lost  the node is gone already: only the pool's records need to be corrected
         """
         ...
 
 
 @runtime_checkable
 class Recalling(Protocol):
-    """Optional method of a pool that lets work end before a node goes."""
+    """Optional method of a pool whose nodes finish their work before they leave."""
 
     def recall(self, promised: Mapping[str, float]) -> None:
-        """Take back the nodes that `choose` named before a restart of the VCM and that are still
-        here: by host name, the promised time in seconds since the epoch (infinity for those that
+        """Take note of nodes that `choose` named before a restart of the VCM and that have not
+        left: by host name, the promised time in seconds since the epoch (infinity for nodes that
         `look` drains). Called before all other functions; must not block."""
         ...
 
 
 @runtime_checkable
 class Maintained(Protocol):
-    """Optional method of a pool whose nodes shall be empty when a maintenance window takes them."""
+    """Optional method of a pool whose nodes should be empty when a maintenance window takes
+    them."""
 
     def maintain(
         self, windows: Sequence[Window], members: Mapping[str, Member], next_look: float
     ) -> Mapping[str, float]:
-        """Prepare for the maintenance windows that have nodes of the vcluster: let no work start
-        that would outlast a window's beginning. `windows` is complete: a window that was moved has
-        other times, and what was prepared for one that is missing is undone. Called before each
-        `look` on which COD has said what there is; at `next_look` again, in seconds since the
-        epoch: what would leave too late then leaves now.
+        """Prepare for the maintenance windows of the vcluster's nodes: let no work start that would
+        still run when a window begins. Return which of `members` leave now, by host name, each with
+        the time until which its work may go on, in seconds since the epoch (infinity: until it
+        ends).
 
-        Returns which of `members` leave now, by host name, each with the time until when its work
-        may go on, in seconds since the epoch (infinity: to its end). Such a node stays after all
-        when it is named no more before it has left: it is added again."""
+        `windows` is complete: a window that was moved has other times, and preparations for a
+        window that is missing are undone. This method is called before each `look` for which COD
+        has told its windows, next at `next_look` (seconds since the epoch): a node that would then
+        leave too late leaves now. A node that is no longer returned before it has left stays, and
+        is added again.
+        """
         ...
 
 
 @runtime_checkable
 class Ending(Protocol):
-    """Optional method of a pool whose nodes prepare for the lease's end."""
+    """Optional method of a pool whose nodes prepare for the end of the lease."""
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
-        """Prepare for the lease's end, of which COD has warned: `left` seconds remain, and this may
-        be the last call before the end. Called before each `look`."""
+        """Prepare for the end of the lease, of which COD has warned, in `left` seconds. Called
+        before each `look`; no further call before the end is certain."""
         ...

@@ -1,10 +1,10 @@
-"""A VCM's work on its state, in rounds: each round takes every step that is due.
+"""A VCM's reconcile loop: each round takes every step that is due.
 
-A node that is active and not added is added; one that is lost is struck from the pool's books; one
-that is to leave is removed, then released; a reclaim that has no answer is answered; a request that
-COD has not confirmed is made again. Every step may be cut off before, in the midst, and after: it
-is remembered before it is said to COD, and everything that is said twice is the same to COD as said
-once. What goes wrong with one step keeps none of the others.
+An active node that was not added is added. A lost node is removed from the pool's records. A
+leaving node is removed, then released. A reclaim without an answer is answered. A request that COD
+has not confirmed is repeated. A crash may interrupt a step at any point: the step is written to the
+state file before COD is told, and COD treats a repeated message like one message. The failure of
+one step does not stop the others.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from cod.wire.nmp.bodies import (
     Withdraw,
 )
 
-# seconds in which nothing is asked for (or given back) after COD has refused that
+# seconds for which nodes are not requested (or released) again after COD has refused that
 AFTER_REFUSAL = 60.0
 MOST_PARKED = 500  # nodes in a question: a longer one could be more than COD reads
 log = logging.getLogger("cod.vcm")
@@ -52,7 +52,7 @@ log = logging.getLogger("cod.vcm")
 class Reconciler(RetryingSteps):
     """Takes the steps that are due.
 
-    ask       asks COD; raises `LinkLost` or `NmpError`
+    ask       sends COD a question; raises `LinkLost` or `NmpError`
     remember  writes the state to disk
     """
 
@@ -76,16 +76,16 @@ class Reconciler(RetryingSteps):
         self._quiet_until: dict[str, float] = {}  # by nodeset
         self._in_vain = Counter[str]()  # pauses since one of the nodeset was of use
         self._choosing = DeferredLock()
-        # as COD told them last; None: not asked since the start
+        # the windows that COD told last; None: not asked since the start
         self._windows: dict[int, Window] | None = None
 
     def pause_requests(self, nodeset: str, seconds: float = AFTER_REFUSAL) -> None:
-        """Ask for no other node of this nodeset for a while: COD has refused one, or one was of no
-        use."""
+        """Request no further nodes of this nodeset for a while, because COD has refused one, or one
+        was useless."""
         self._quiet_until[nodeset] = self._clock() + seconds
 
     async def run(self, state: VcmState, connected: bool) -> float:
-        """Make one round; return the seconds until there should be another."""
+        """Run one round; return the seconds until the next."""
         self._state, self._open = state, connected
         self._next = min(AFTER_TROUBLE, self._options.interval)
         if connected and not state.sure:
@@ -107,21 +107,21 @@ class Reconciler(RetryingSteps):
         return self._next
 
     async def answer(self) -> None:
-        """Answer reclaims while a round is under way: it may be waiting for a command that takes a
-        minute."""
+        """Answer reclaims while a round is under way, because the round may be waiting for a
+        command that takes a minute."""
         if self._state.sure and not self._options.dry_run:
             await self._attempt("reclaims are answered", self._answer())
 
     # ------------------------------------------------------------ what there is
 
     async def _learn(self) -> None:
-        """Ask COD which nodes are the vcluster's: not everything is remembered."""
+        """Replace the state by the vcluster's nodes, requests and reclaims as COD tells them."""
         if not self._open:
             return
         before = self._state.seen
         now = await self._ask(Status())
         assert isinstance(now, Vcluster)
-        # the picture may be older than what was heard while it was on its way
+        # messages that arrived while the answer was on its way may be newer than the answer
         if self._state.seen != before:
             self._come_back(0.0)
             return
@@ -148,7 +148,7 @@ class Reconciler(RetryingSteps):
             if node.member.state == "active"
             and not node.added
             and not node.leaving
-            # else who had the name before is struck off first
+            # otherwise the earlier node of that name is removed first
             and hosts.count(node.member.hostname) == 1
         ]
         await self._all_of(self._add_one(node) for node in new)
@@ -167,7 +167,7 @@ class Reconciler(RetryingSteps):
         if given_up:
             log.error("%s (%s) is given back: %s", member.hostname, member.node, given_up[0])
             node.leaving = given_up[0]
-            # each is installed and erased for nothing
+            # each useless node is installed and erased for nothing
             if self._clock() >= self._quiet_until.get(member.nodeset, 0.0):
                 self.pause_requests(
                     member.nodeset, AFTER_REFUSAL * 2 ** min(self._in_vain[member.nodeset], 5)
@@ -196,7 +196,7 @@ class Reconciler(RetryingSteps):
 
     async def _release(self) -> None:
         nodes, unanswered = self._state.nodes.values(), self._state.reclaims
-        # the pool does not know yet how long these may go on with their work
+        # the pool has not decided yet how long the work of these nodes may go on
         windows_unknown = isinstance(self._pool, Maintained) and self._windows is None
         leaving = [
             node
@@ -273,8 +273,8 @@ class Reconciler(RetryingSteps):
         self._remember()
 
     async def _promise(self, reclaim: Reclaim) -> None:
-        """Choose as many nodes as were not chosen for it before: those first that are on their way
-        out already."""
+        """Choose as many nodes as the reclaim still needs, beginning with nodes that are leaving
+        already."""
         suitable = {named.node for named in reclaim.nodes}
         fit = [
             node
@@ -288,7 +288,7 @@ class Reconciler(RetryingSteps):
         for node in going[: max(0, lacking)]:
             node.reclaim, node.maintenance = reclaim.reclaim, False
             lacking -= 1
-        # the pool says how long those may go on that else would leave later
+        # the pool decides how long the work of nodes may go on that would have left later
         hosts = {
             node.member.hostname: node
             for node in free
@@ -311,7 +311,7 @@ class Reconciler(RetryingSteps):
 
     async def _maintain(self) -> None:
         """Ask COD for the maintenance windows, and let nodes leave that the pool gives up for them.
-        A server of before windows were told refuses the question."""
+        Servers of a release without this question refuse it."""
         pool = self._pool
         if not self._open or self._clock() < self._next_look or not isinstance(pool, Maintained):
             return
@@ -332,7 +332,7 @@ class Reconciler(RetryingSteps):
         members = {host: node.member for host, node in nodes.items()}
         next_look = self._clock() + self._options.interval
         within = dict(await self._in_thread(pool.maintain, answer.windows, members, next_look))
-        # COD takes the last node of a vcluster back from nobody
+        # COD does not accept the release of a vcluster's last node
         if within and all(host in within or node.leaving for host, node in hosts.items()):
             within.pop(max(within, key=lambda host: (within[host], host)))
         for host, node in nodes.items():
@@ -347,7 +347,7 @@ class Reconciler(RetryingSteps):
         self._log_windows({window.window: window for window in answer.windows})
 
     def _log_windows(self, windows: dict[int, Window]) -> None:
-        """Log what is new, moved or withdrawn since COD was asked last."""
+        """Log windows that are new, moved or withdrawn since COD was last asked."""
         before = self._windows or {}
         for number, window in windows.items():
             if window != before.get(number):
@@ -367,7 +367,7 @@ class Reconciler(RetryingSteps):
     # ------------------------------------------------------------ what is wanted
 
     async def _confirm(self) -> None:
-        """Make requests whose number COD has not told again, under the same keys."""
+        """Repeat requests whose number COD has not told, with the same keys."""
         for key, asked in list(self._state.requests.items()):
             if self._open and not asked.request:
                 await self._request(key, asked)
@@ -385,7 +385,7 @@ class Reconciler(RetryingSteps):
             left = state.ends - self._clock() - self._options.interval
             await self._in_thread(self._pool.ending, max(0.0, left), members)
         demand = await self._in_thread(self._pool.look, members, state.coming(), self._clock())
-        # one that failed is made again with the next round
+        # a failed request is repeated in the next round
         self._next_look = self._clock() + self._options.interval
         if self._options.dry_run:
             if demand.grow or demand.leave or demand.drain:
@@ -400,7 +400,7 @@ class Reconciler(RetryingSteps):
         if self._clock() >= self._keep_until:
             within = dict.fromkeys(demand.leave, 0.0) | dict.fromkeys(demand.drain, inf)
             self._mark_leaving(within, demand.why)
-        # each node by itself: what can be had now shall not wait for what cannot
+        # a request for each node: available nodes need not wait for others
         for nodeset in [nodeset for nodeset, count in demand.grow.items() for _ in range(count)]:
             if self._clock() < self._quiet_until.get(nodeset.name, 0.0):
                 continue
@@ -411,7 +411,7 @@ class Reconciler(RetryingSteps):
         await self._park(demand.parked)
 
     async def _withdraw(self, surplus: Mapping[str, int]) -> None:
-        """Take back the newest requests of each nodeset: the others have waited longer."""
+        """Withdraw the newest requests of each nodeset, because older ones have waited longer."""
         known = [
             (key, asked) for key, asked in reversed(self._state.requests.items()) if asked.request
         ]
@@ -431,8 +431,8 @@ class Reconciler(RetryingSteps):
     def _mark_leaving(
         self, within: Mapping[str, float], why: str, *, maintenance: bool = False
     ) -> None:
-        """Let nodes leave, by hostname: at once, or when their work has ended, at the latest then
-        (infinity: whenever that is)."""
+        """Let nodes leave, by host name: when their work has ended, at the latest at the given time
+        (0: at once; infinity: without a limit)."""
         hosts = self._state.hosts()
         going = {name: hosts[name] for name in within if name in hosts and not hosts[name].leaving}
         for name, node in going.items():
@@ -443,8 +443,8 @@ class Reconciler(RetryingSteps):
             self._come_back(0.0)
 
     async def _park(self, hostnames: Sequence[str]) -> None:
-        """Let those of the parked nodes leave that COD needs for requests. A server of before such
-        nodes were known refuses the question: they stay until their time is over."""
+        """Let those of the parked nodes leave that COD needs for requests. Servers of a release
+        without this question refuse it: then the nodes stay until their time is over."""
         self.parked = len(hostnames)
         if not hostnames or self._clock() < self._keep_until:
             return
@@ -459,7 +459,7 @@ class Reconciler(RetryingSteps):
         self._mark_leaving(dict.fromkeys(needed, 0.0), "parked, and a request needs it")
 
     async def _request(self, key: str, asked: OpenRequest, why: str = "") -> None:
-        """Make the request. One that COD refuses is forgotten."""
+        """Send the request to COD. A request that COD refuses is forgotten."""
         wanted = Wanted(
             asked.count,
             asked.nodeset.template or self._options.template,

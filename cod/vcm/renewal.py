@@ -1,10 +1,10 @@
-"""A VCM renews its certificate by itself, when two thirds of its life are over, on the connection
-made with it.
+"""Renewal of a VCM's certificate: when two thirds of its life are over, on the connection made with
+it.
 
-The new key is made in memory and written together with its certificate, in one stroke
-(cod/vcm/credentials.py). COD goes on taking the old certificate until the new one is shown. So
-nothing is lost, whoever dies at whatever point: before the writing all is as it was, and it is
-asked anew; after it the next connection is made with the new one.
+The new key is made in memory and written atomically, together with its certificate
+(cod/vcm/credentials.py). COD accepts the old certificate until the new one is shown. So nothing is
+lost if either side crashes: before the file is written, the renewal is repeated; afterwards, the
+next connection uses the new certificate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cod.wire.nmp.bodies import Body, Renew, Renewed
 
 PART = 2 / 3  # of its life
 PAUSE = 3600.0  # seconds between looks
-# seconds after an attempt that failed; twice as long after each that follows, up to `PAUSE`
+# seconds to wait after a failed attempt, doubled after each further failure, up to `PAUSE`
 FIRST_PAUSE = 60.0
 
 log = logging.getLogger("cod.vcm")
@@ -46,8 +46,8 @@ class Renewal(RetryingSteps):
         self._is_done = False
 
     async def run(self, ask: Callable[[Body], Awaitable[Body]]) -> bool:
-        """Renew, if it is time; return whether that was done. Then the next connection is to be
-        made with what was got. Raises nothing."""
+        """Renew the certificate if it is time; return whether it was renewed. Then the next
+        connection has to be made with the new certificate. Never raises."""
         if self._clock() < self._next_look <= self._clock() + PAUSE:  # else the clock was set back
             return False
         self._is_done = False

@@ -1,5 +1,5 @@
-"""Retries of a VCM's steps: each runs in a thread where it may block, and a failure of one keeps no
-other."""
+"""Retries of a VCM's steps. Each step runs in a thread, where it may block, and the failure of one
+does not stop the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cod.vcm.pool import NotYet
 T = TypeVar("T")
 SOON = 1.0  # seconds after which a step that was not yet possible is tried again
 AFTER_TROUBLE = 5.0  # the same for one that failed
-# refusals that are none: asked again, it may be done
+# refusals after which a repeated question may succeed
 PASSING = frozenset({"unavailable", "too-many", "repeated"})
 
 log = logging.getLogger("cod.vcm")
@@ -30,7 +30,7 @@ class Options:
     """The options of a VCM.
 
     vcluster, vcm       its vcluster; its name and version
-    state               the file of its memory
+    state               the state file
     interval            seconds between looks at the pool
     template, requires  of requested nodes; '' the vcluster's own
     extend              seconds to extend the lease by when COD warns of its end; 0: let it end
@@ -48,13 +48,13 @@ class Options:
 
 
 class RetryingSteps:
-    """Takes steps one after the other, or several at a time. `_next`: in how many seconds to come
-    back."""
+    """Takes steps one after the other, or several at a time. `_next`: seconds until the next
+    round."""
 
     def __init__(self, reactor: Any, threads: Any) -> None:
         self._reactor, self._threads = reactor, threads
         self._next = 0.0
-        self._logged: dict[str, str] = {}  # what has gone wrong with what, as it was logged last
+        self._logged: dict[str, str] = {}  # the last logged error of each step
 
     def _come_back(self, seconds: float = SOON) -> None:
         self._next = min(self._next, seconds)
@@ -67,7 +67,7 @@ class RetryingSteps:
         return deferToThreadPool(self._reactor, self._threads, function, *args)
 
     async def _done(self, what: str, function: Callable[..., None], *args: Any) -> bool:
-        """Call a function of the pool's for one node; return whether it was done."""
+        """Call a function of the pool for one node; return whether it succeeded."""
 
         async def call() -> None:
             await self._in_thread(partial(function, *args))
@@ -75,7 +75,8 @@ class RetryingSteps:
         return await self._attempt(what, call())
 
     async def _attempt(self, what: str, step: Awaitable[None]) -> bool:
-        """Take the step; return whether it succeeded. A failure is logged where it is a new one."""
+        """Take the step; return whether it succeeded. A failure is logged unless it repeats the
+        last one."""
         try:
             await step
         except NotYet as reason:
@@ -98,7 +99,8 @@ class RetryingSteps:
         self._logged[what] = sentence
 
     async def _all_of(self, work: Iterable[Awaitable[None]]) -> None:
-        """Run several at a time; when all have ended, raise what the first that failed raised."""
+        """Run several steps at a time. When all have ended, raise the error of the first that
+        failed."""
         ended: Any = await DeferredList([ensureDeferred(one) for one in work], consumeErrors=True)  # type: ignore[arg-type]
         for succeeded, result in ended:
             if not succeeded:

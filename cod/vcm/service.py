@@ -1,7 +1,7 @@
-"""Keeps a pool and COD in agreement: the connection, and what is heard on it.
+"""Keeps a pool and COD in agreement: the connection, and the messages that arrive on it.
 
-What COD says is written into the state file, synced and acknowledged. Everything else follows from
-that state alone, in rounds (cod/vcm/reconcile.py) that may be interrupted anywhere.
+COD's messages are written to the state file, synced and acknowledged. All else follows from that
+state alone, in rounds (cod/vcm/reconcile.py) that may be interrupted at any point.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ log = logging.getLogger("cod.vcm")
 class VcmService(Service):
     """Runs a pool.
 
-    reactor   needs callLater; `threads` is a running thread pool for what may block
-    connect   makes a connection for a protocol; fires when it is there
+    reactor   needs callLater; `threads` is a running thread pool for blocking calls
+    connect   connects a protocol; fires when it is connected
     clock     seconds since the epoch
-    renewal   renews its certificate; None: it has none
+    renewal   renews the VCM's certificate; None: it has none
     """
 
     def __init__(
@@ -89,7 +89,8 @@ class VcmService(Service):
         self._wake(0.0)
 
     def stopService(self) -> Deferred[Any]:
-        """Finish the round that is under way, and say goodbye: it has been sent when this fires."""
+        """Finish the round that is under way, and send a bye. The result fires when it has been
+        sent."""
         super().stopService()  # type: ignore[no-untyped-call]
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
@@ -102,7 +103,7 @@ class VcmService(Service):
         return DeferredList(left)
 
     def page(self) -> str:
-        """Return how things are, in Prometheus's text format."""
+        """Return metrics in Prometheus's text format."""
         nodes = self.state.nodes.values()
         counts = {
             "cod_vcm_connected": int(self._open),
@@ -130,7 +131,7 @@ class VcmService(Service):
     def _welcomed(self, welcome: Welcome) -> None:
         log.info("connected with %s, for vcluster %s", welcome.server, welcome.vcluster)
         self._open, self._pause = True, FIRST_PAUSE
-        # one of the two has forgotten: what lies between is not sent again
+        # one side has lost messages, and COD does not send them again
         if welcome.sequence != self.state.seen:
             self.state.seen, self.state.sure = welcome.sequence, False
             self._remember()
@@ -147,7 +148,7 @@ class VcmService(Service):
             self._reactor.callLater(pause, self._call)
 
     async def _renew(self) -> None:
-        """Renew the VCM's certificate when it is time; a new one is shown by connecting anew."""
+        """Renew the VCM's certificate when it is time, and then reconnect to show it."""
         if self._renewal is None or self._options.dry_run or not self._open:
             return
         if await self._renewal.run(self._ask) and self._link is not None:
@@ -155,7 +156,7 @@ class VcmService(Service):
             self._link.leave("it comes again with its new certificate")
 
     async def _ask(self, body: Body) -> Body:
-        """Ask, when not too many questions are without an answer."""
+        """Send a question as soon as few enough questions are without an answer."""
         await self._limit.acquire()
         try:
             if self._link is None or not self._open:
@@ -186,7 +187,7 @@ class VcmService(Service):
             self._link.acknowledge(self.state.seen)
 
     def _react(self, body: Body) -> None:
-        """Carry out what a message requires beside the change of the memory."""
+        """Carry out the effects of a message besides the change of the state."""
         if isinstance(body, Refusal) and body.key in self.state.requests:
             self.reconciler.pause_requests(self.state.requests[body.key].nodeset.name)
             count = self.state.requests[body.key].count

@@ -1,8 +1,8 @@
-"""The configuration file of a VCM: TOML; the tables that every VCM has. What it says beside them is
-the pool's own.
+"""The configuration file of a VCM (TOML), with the keys of all VCMs. Each pool adds tables of its
+own.
 
-File names are relative to the file itself, so that a folder as `cod vcm enroll` writes it can be
-put anywhere.
+File names are relative to the file itself, so that the folder that `cod vcm enroll` writes can be
+moved anywhere.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _place(text: str) -> str:
 
 
 def _requirements(text: str) -> str:
-    """Check requirements as COD would, before they are said for the first time."""
+    """Check requirements as COD does, before they are sent for the first time."""
     if text:
         try:
             body = RequestNodes("key", (Wanted(1, requires=text),))
@@ -51,7 +51,7 @@ Requirements = Annotated[str, AfterValidator(_requirements)]
 
 
 class Table(BaseModel):
-    """Unknown keys are refused."""
+    """A table of the file. Unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -101,7 +101,7 @@ class Settings(Table):
 
 
 class BadSettings(Exception):
-    """The file cannot be used; the sentences say what to do."""
+    """The file cannot be used; the text says what to change."""
 
 
 T = TypeVar("T", bound=Settings)

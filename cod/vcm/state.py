@@ -1,4 +1,4 @@
-"""A VCM's durable state, in one file, which is replaced as a whole: a crash leaves the old one or
+"""A VCM's durable state, in one file that is replaced atomically: a crash leaves the old file or
 the new one."""
 
 from __future__ import annotations
@@ -29,10 +29,15 @@ from cod.wire.nmp.bodies import (
 
 @dataclass(slots=True)
 class OwnNode:
-    """A node of the vcluster: `added` to the pool; `leaving`: why it will be released ('' it will
-    not); `reclaim`: the reclaim that it was named for, 0 for none; `within`: when it was promised,
-    in seconds since the epoch, or infinity for one that leaves after its work; `maintenance`: it
-    leaves for a maintenance window alone."""
+    """A node of the vcluster.
+
+    added        the pool has it
+    leaving      why it will be released; '' if it will not
+    reclaim      the reclaim that it was named for; 0: none
+    within       the time for which it was promised, in seconds since the epoch; infinity: it leaves
+                 when its work has ended
+    maintenance  it leaves only for a maintenance window
+    """
 
     member: Member
     added: bool = False
@@ -49,7 +54,7 @@ class OwnNode:
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request, by its key: how many nodes of which nodeset it is for, and its number once COD has
+    """A request for `count` nodes of a nodeset, by its key. `request`: its number; 0 until COD has
     told it."""
 
     count: int
@@ -59,17 +64,17 @@ class OpenRequest:
 
 @dataclass(slots=True)
 class VcmState:
-    """The VCM's memory. `seen`: the last processed sequence number; `keys`: the number of requests
+    """The VCM's state. `seen`: the last processed sequence number; `keys`: the number of requests
     ever made.
 
-    birth   tells this file's keys from those of a lost file before it
-    sure    the memory is complete; otherwise COD is asked for the whole picture
+    birth   distinguishes this file's keys from those of an earlier file that was lost
+    sure    the state is complete; otherwise COD is asked for all nodes, requests and reclaims
     warned  COD has warned of the lease's end, and nothing has been done about it
     ends    the end that COD has warned of, in seconds since the epoch; 0: no warning since the
             lease was extended
 
-    Nodes are by the site's name, a lost one that has come again by both its names; requests by key;
-    reclaims by number, those not answered yet.
+    Nodes are by the site's name, a lost one that has come back also by its host name; requests by
+    key; reclaims without an answer by number.
     """
 
     vcluster: str = ""
@@ -84,12 +89,12 @@ class VcmState:
     ends: float = 0.0
 
     def hosts(self) -> dict[str, OwnNode]:
-        """Return the nodes by host name, without lost ones: another node may have got the name of
-        one."""
+        """Return the nodes by host name, without lost nodes, whose names other nodes may have
+        got."""
         return {node.member.hostname: node for node in self.nodes.values() if not node.lost}
 
     def coming(self) -> Counter[str]:
-        """Return how many nodes are asked for, or granted and not yet added, by nodeset."""
+        """Return how many nodes are requested, or granted and not yet added, by nodeset."""
         found = Counter(
             node.member.nodeset
             for node in self.nodes.values()
@@ -100,8 +105,9 @@ class VcmState:
         return found
 
     def promised(self) -> dict[str, float]:
-        """Return when each node that was named for a reclaim, and is still here, was promised: by
-        hostname. For maintenance the pool names its nodes anew."""
+        """Return, by host name, the time for which each node was promised that was named for a
+        reclaim and has not left. Nodes that leave for maintenance are left out: the pool names them
+        again."""
         return {
             host: node.within
             for host, node in self.hosts().items()
@@ -109,12 +115,12 @@ class VcmState:
         }
 
     def new_key(self) -> str:
-        """Return a key that no request had before."""
+        """Return a key that no earlier request had."""
         self.keys += 1
         return f"{self.birth}-{self.keys}"
 
     def hear(self, body: Body) -> None:
-        """Take in what COD says."""
+        """Update the state by a message of COD."""
         if isinstance(body, Grant):
             asked = self.requests.pop(body.key, None)
             for member in body.members:
@@ -125,7 +131,7 @@ class VcmState:
             self.requests.pop(body.key, None)
         elif isinstance(body, Reclaim):
             self.reclaims[body.reclaim] = body
-            # perhaps for fewer than before: those promised ones that take longest may stay
+            # it may be for fewer nodes than before: the promised nodes that take longest may stay
             promised = [node for node in self.of_reclaim(body.reclaim) if not node.lost]
             for node in sorted(promised, key=lambda node: node.within)[body.count :]:
                 node.reclaim, node.leaving, node.within = 0, "", 0.0
@@ -138,7 +144,7 @@ class VcmState:
             self.ends = body.expires if self.warned else 0.0
 
     def learn(self, now: Vcluster) -> None:
-        """Take in the whole picture, and forget what it does not show."""
+        """Replace the state by COD's complete answer, and forget what it does not contain."""
         by_node = {member.node: member for member in now.members}
         for name, node in list(self.nodes.items()):
             member = by_node.get(name)
@@ -161,9 +167,9 @@ class VcmState:
         self.sure = True
 
     def _comes(self, member: bodies.Member, nodeset: str = "") -> None:
-        """Take in a node that becomes the vcluster's. One that is known has been given back, or
-        lost, in between: what the pool still has of it, perhaps under another name, is struck off
-        by itself."""
+        """Add a node that the vcluster has got. If the node is known, it was given back or lost in
+        between: the pool's records of it, perhaps under another name, are then removed on their
+        own."""
         known = self.nodes.get(member.node)
         if known is not None and (known.lost or known.member.hostname != member.hostname):
             known.member = replace(known.member, state="lost")
@@ -171,7 +177,7 @@ class VcmState:
         self.nodes[member.node] = OwnNode(_own(member, nodeset))
 
     def forget(self, node: OwnNode) -> bool:
-        """Forget a node that is gone; return False where that was known."""
+        """Forget a node that has left; return False if it is not in the state."""
         for name, one in self.nodes.items():
             if one is node:
                 del self.nodes[name]
@@ -184,7 +190,7 @@ class VcmState:
             node.member = replace(
                 node.member, state=reported.state, address=reported.address or node.member.address
             )
-            # it starts anew: what was added of it is not there any more
+            # the node is being started again: the pool's work on it is gone
             if reported.state not in ("active", "lost"):
                 node.added, node.member = False, replace(node.member, since=0.0)
 
@@ -194,7 +200,7 @@ class VcmState:
 
 
 def _own(member: bodies.Member, nodeset: str = "", since: float = 0.0) -> Member:
-    """Return the node as the pool sees it; its type's attributes are not kept."""
+    """Return the node as the pool sees it, without its type's attributes."""
     values = {
         field.name: getattr(member, field.name) for field in dataclasses.fields(bodies.Member)
     }
@@ -202,11 +208,11 @@ def _own(member: bodies.Member, nodeset: str = "", since: float = 0.0) -> Member
 
 
 class BadState(Exception):
-    """The file cannot be read; the sentence says what to do."""
+    """The file cannot be read; the text says what to do."""
 
 
 def load(path: Path, vcluster: str) -> VcmState | None:
-    """Return the memory; None if there is none. Raises `BadState`."""
+    """Return the state in the file; None if there is no file. Raises `BadState`."""
     try:
         known = json.loads(path.read_bytes())
         state = _state(known)
@@ -256,7 +262,6 @@ def save(state: VcmState, path: Path) -> None:
 
 
 def _plain(one: Any) -> dict[str, Any]:
-    """Return a dataclass's fields; `dataclasses.asdict` would copy all that is in them, and take
-    three times as long.
-    """
+    """Return a dataclass's fields without copying their values. `dataclasses.asdict` copies them,
+    and takes three times as long."""
     return {name: getattr(one, name) for name in one.__dataclass_fields__}

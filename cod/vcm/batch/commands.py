@@ -1,4 +1,4 @@
-"""Commands that a pool runs: the batch system's own, and those that a site's settings name."""
+"""Running commands: those of the batch system, and those that a site's settings name."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class NotUnderstood(Exception):
 
 
 def task_ranges(text: str) -> list[range]:
-    """Return the tasks of an array job that a list such as '1-9:2,20' names. Raises
-    `NotUnderstood`."""
+    """Return the tasks of an array job in a list such as '1-9:2,20'. Raises `NotUnderstood`."""
     ranges = []
     for part in text.split(","):
         found = _TASKS.fullmatch(part.strip())
@@ -41,8 +40,8 @@ def task_ranges(text: str) -> list[range]:
 def run(
     words: Sequence[str], environment: Mapping[str, str], path: str = ""
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command of a batch system's, from the folder `path` where that is not ''; return its
-    status and output. Raises `CommandFailed` when it cannot be run, or does not end."""
+    """Run a command of a batch system, from the folder `path` unless that is ''; return its status
+    and output. Raises `CommandFailed` when it cannot be run, or does not end in time."""
     program = f"{path}/{words[0]}" if path else words[0]
     try:
         return subprocess.run(
@@ -64,7 +63,7 @@ def run(
 
 
 def failure(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Return what a command that has failed said, or its status."""
+    """Return the error output of a failed command, or its exit status."""
     text = (done.stderr or done.stdout).decode(errors="replace").strip()
     return text or f"exit status {done.returncode}"
 
@@ -89,12 +88,12 @@ Command = Annotated[str, AfterValidator(_command)]
 
 
 def filled(command: str, fields: Mapping[str, str]) -> list[str]:
-    """Return the command's words, with the fields in them filled in. No shell reads them."""
+    """Return the words of the command with its fields filled in. No shell interprets them."""
     return [word.format(**fields) for word in shlex.split(command)]
 
 
 def run_own(command: str, fields: Mapping[str, str], seconds: float) -> None:
-    """Run a site's command. Raises `CommandFailed` when it fails or takes longer."""
+    """Run a site's command. Raises `CommandFailed` when it fails or takes longer than `seconds`."""
     words = filled(command, fields)
     try:
         done = subprocess.run(

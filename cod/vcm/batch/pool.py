@@ -1,5 +1,4 @@
-"""The pool of a batch system as a `cod.vcm.pool.Pool`: the four functions, whatever the system
-is."""
+"""The pool of any batch system as a `cod.vcm.pool.Pool`."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from cod.vcm.batch.system import (
 )
 from cod.vcm.pool import Demand, GivenUp, Member, Named, NotYet, Reclaim, Window
 
-# seconds at most for which a node that leaves when its jobs have ended is not looked at again
+# seconds at most for which the jobs of a node that leaves after them are not read again
 STALE = 5.0
 MOST_LOGGED = 100  # lines of the log about jobs, at a look
 LEAVING = 30.0  # seconds for jobs to be put back into the queue and a node to be taken out
@@ -33,7 +32,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class BatchPool:
-    """Resizes the pool of a batch system. The clock is an argument for tests."""
+    """Resizes the pool of a batch system. Tests pass a clock of their own."""
 
     def __init__(
         self, table: BatchTable, system: BatchSystem, *, clock: Callable[[], float] = time.time
@@ -131,14 +130,15 @@ class BatchPool:
         self._logged_impossible = set(wants.never)
 
     def ending(self, left: float, members: Mapping[str, Member]) -> None:
-        """Send jobs the signal that they want before their end: the lease ends."""
+        """Send jobs the signals that they request before their end, because the lease ends."""
         hosts = self._hosts() if isinstance(self._system, EndSignals) else {}
         for name in members:
             if name in hosts:
                 self._warn(hosts[name], left)
 
     def _hosts(self, age: float = 0.0) -> Mapping[str, Host]:
-        """Return the hosts as of at most `age` seconds ago. Simultaneous threads share an answer."""
+        """Return the hosts as they were at most `age` seconds ago. Simultaneous threads share an
+        answer."""
         asked = self._clock() - age
         with self._asking:
             now = self._clock()
@@ -149,12 +149,12 @@ class BatchPool:
     # ------------------------------------------------------------ joining
 
     def add(self, member: Member) -> None:
-        """Make the host known, start its daemon, and let it take jobs when the daemon has
-        reported."""
+        """Register the host with the batch system, start its daemon, and let it take jobs when the
+        daemon has reported."""
         name = member.hostname
         if name in self._table.keep:
             return
-        # it was to leave, and may stay
+        # the host may have been leaving, and stays now
         for known in (self._drained_by, self._emptied_from, self._warned):
             known.pop(name, None)
         self._saved.discard(name)
@@ -188,8 +188,8 @@ class BatchPool:
             )
 
     def _joining_host(self, name: str) -> Host | None:
-        """Return the host, perhaps without its jobs: a long queue is much to ask for at each
-        join."""
+        """Return the host, perhaps without its jobs: reading a long queue at each join would be
+        slow."""
         if isinstance(self._system, OneHost):
             return self._system.host(name)
         return self._hosts().get(name)
@@ -217,9 +217,9 @@ class BatchPool:
     def choose(
         self, reclaim: Reclaim, members: Mapping[str, Member], now: float
     ) -> Sequence[Named]:
-        """Name idle nodes first, then the busy one whose last job started last. Its jobs have the
-        time that they ask for before their end, as far as the deadline allows; with `drain`, all of
-        that."""
+        """Choose idle nodes first, then the busy node whose last job started last. Jobs on a chosen
+        node may run for the notice that they request before their end, or until the deadline if
+        that is earlier; with `drain`, they may run until the deadline."""
         hosts = self._hosts()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(hosts, ours, self._idle_since, reclaim.count)
@@ -230,7 +230,7 @@ class BatchPool:
         within = {}
         for name in chosen:
             jobs = hosts[name].jobs if name in hosts else ()
-            # its age would have let its jobs end: there is no time for that now
+            # a node that is leaving because of its age cannot wait for its jobs any longer
             self._drained_by.pop(name, None)
             asked = map(self._system.notice, jobs) if isinstance(self._system, EndSignals) else ()
             notice = spare if jobs and self._table.drain else max(asked, default=0.0)
@@ -242,9 +242,9 @@ class BatchPool:
     def maintain(
         self, windows: Sequence[Window], members: Mapping[str, Member], next_look: float
     ) -> Mapping[str, float]:
-        """Keep jobs from running into windows, and give nodes up so early that jobs get the signal
-        that they want, are saved, and are back in the queue when a window begins. Nodes that are
-        drained leave when their jobs have ended."""
+        """Keep jobs from running into maintenance windows. Give nodes up early enough that, before
+        a window begins, their jobs get the signals that they request, are saved, and are back in
+        the queue. Drained nodes leave when their jobs have ended."""
         ahead = LEAVING + (self._table.save_time if self._table.save else 0.0)
         going, downtimes = dict[str, float](), list[Downtime]()
         for window in windows:
@@ -272,13 +272,12 @@ class BatchPool:
         return going
 
     def recall(self, promised: Mapping[str, float]) -> None:
-        """Let jobs on nodes that were promised in a former life still end until then."""
+        """Let jobs run on until the time for which their nodes were promised before a restart."""
         timed = self._table.drain or isinstance(self._system, EndSignals)
         self._drained_by.update((name, by) for name, by in promised.items() if timed or by == inf)
 
     def remove(self, member: Member, lost: bool) -> None:
-        """Close the host, put its jobs back into the queue, stop its daemon, and remove every trace
-        of it."""
+        """Close the host, requeue its jobs, stop its daemon, and delete its records."""
         name = member.hostname
         if name in self._table.keep:
             return
@@ -309,8 +308,8 @@ class BatchPool:
         self._saved.discard(name)
 
     def _stays(self, name: str) -> bool:
-        """Return whether a node stays for its jobs' sake, for long or however long they take, as it
-        did a moment ago."""
+        """Return whether a node stays for its jobs, either for hours or however long they take. The
+        answer uses hosts read a moment ago."""
         by = self._drained_by.get(name, 0.0)
         if by != inf and (
             name not in self._maintained
@@ -322,9 +321,9 @@ class BatchPool:
         return host is not None and host.closed and host.heard and bool(host.jobs)
 
     def _empty(self, member: Member, host: Host, lost: bool) -> None:
-        """Put the host's jobs back into the queue, and check that they are gone: a leaked job would
-        go on running unseen. A lost host has no daemon to end its jobs, and the batch system does
-        not run them again while it takes them for running."""
+        """Requeue the host's jobs, and check that they are gone: a forgotten job would go on
+        running unseen. A lost host has no daemon to end its jobs, and the batch system does not run
+        jobs again that it believes to be running."""
         now = self._clock()
         if not host.jobs:
             return
@@ -349,8 +348,8 @@ class BatchPool:
         raise NotYet(f"jobs on {host.name} are being put back into the queue")
 
     def _warn(self, host: Host, left: float) -> None:
-        """Send the jobs that have `left` seconds the signal that they want before their end. Send
-        it once from all threads, because a job may be on several nodes."""
+        """Send the signal that jobs request before their end, if `left` seconds are within their
+        notice. A job is signalled once by all threads, because it may run on several nodes."""
         if not isinstance(self._system, EndSignals):
             return
         with self._warning:
@@ -362,7 +361,8 @@ class BatchPool:
                     log.info("job %s on %s is told that it has %.0f s", job.id, host.name, left)
 
     def _own(self, command: str, fields: Mapping[str, str], seconds: float) -> None:
-        """Run what may fail: the node's power is cut soon in any case."""
+        """Run a site's command. A failure is only logged, as the node's power is cut soon in any
+        case."""
         try:
             run_own(command, fields, seconds)
         except CommandFailed as error:

@@ -1,22 +1,24 @@
-"""Growth and shrinkage of a batch pool, and the nodes that it gives up: the paper's policy (section
-6) with its knobs. Pure.
+"""Growing and shrinking a batch pool, and choosing the nodes it gives up: the policy of the paper's
+section 6, with settings. Pure.
 
-**Growing.** By what the waiting jobs are worth (`Wants`), up to `maximum`. Nodes on their way are
-subtracted: a queue asks once. What was asked for and is not needed any more is withdrawn.
+**Growing.** The pool grows by the nodes that the waiting jobs need (`Wants`), up to `maximum`.
+Nodes on their way are subtracted, so that a queue causes one request. Requests that are no longer
+needed are withdrawn.
 
-**Shrinking.** Nodes idle for `idle_limit` go back, down to `reserve` idle ones and `minimum` in
-all. Not while a job waits that could start there, nor within `calm` seconds of growth or of the
-last such job: a burst must not thrash, nor jobs that are over before the next look. Nodes that are
-older than `lifetime` go when their work has ended.
+**Shrinking.** Nodes idle for `idle_limit` are released, except for `reserve` idle ones and
+`minimum` in all. None is released while a job waits that could start there, or within `calm`
+seconds of growth or of the last such job: neither a burst of jobs nor jobs that end before the next
+look must cause thrashing. Nodes older than `lifetime` leave when their jobs have ended.
 
-**Parking.** With `park`, up to `park_maximum` nodes that would go stay booted for so long: they
-take jobs as before, and go when a waiting job needs a node of another kind that `maximum` leaves no
-room for, when a request of any vcluster's needs them (`Demand.parked`), or when COD reclaims nodes.
+**Parking.** With `park`, up to `park_maximum` nodes that would be released stay booted for that
+time. They take jobs as before. They leave when a waiting job needs a node of another kind and
+`maximum` has no room for it, when a request of any vcluster needs them (`Demand.parked`), or when
+COD reclaims nodes.
 
-**Giving up.** For a reclaim: idle nodes first, of them those on which the batch system's scheduler
-does not count for a job, the longest idle first of all; then the node whose last job started last,
-which loses the least work. What a job on several nodes loses is lost with the first of them, so the
-others go with it.
+**Giving up.** A reclaim takes idle nodes first: of these, nodes that the batch system's scheduler
+has not planned for a job come first, the longest idle before others. Then comes the node whose last
+job started last, which loses the least work. If a job runs on several nodes, its work is lost with
+the first of them, so the others follow.
 
 Hosts that COD did not give are never touched.
 """
@@ -90,8 +92,8 @@ def resize(
         key=lambda name: (idle_since[name], name),
     )
     going_back = old[: max(0, min(idle - rules.reserve, size - rules.minimum))]
-    # of those that would go back, the ones that have been idle for the shortest time stay booted,
-    # the longest idle of them first
+    # of the nodes to release, those that have been idle for the shortest time are parked, the
+    # longest idle of these first
     recent = [name for name in going_back if now < idle_since[name] + idle_limit]
     parked = tuple(recent[max(0, len(recent) - rules.park_maximum) :])
     short = sum(max(0, count - coming[nodeset.name]) for nodeset, count in needed.items())
@@ -107,8 +109,8 @@ def resize(
 def victims(
     hosts: Mapping[str, Host], members: Iterable[str], idle_since: Mapping[str, float], count: int
 ) -> list[str]:
-    """Return the `count` members that cost least to give up, cheapest first; fewer if there are
-    fewer."""
+    """Return the `count` members that cost least to give up, the cheapest first; all members if
+    there are fewer."""
     left, chosen, lost = list(members), list[str](), set[str]()
 
     def cost(name: str) -> tuple[bool, bool, bool, float, str]:

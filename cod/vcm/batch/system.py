@@ -1,8 +1,8 @@
-"""A batch system as its pool sees it: it is looked at, lets hosts in, and gives them up.
+"""The interface of a batch system: reading its hosts and jobs, admitting hosts, and removing them.
 
-Each function may block, and says what shall be: done twice, it does no harm. They raise
-`CommandFailed` where a command fails, and `NotUnderstood` where its output cannot be read: who
-cannot read a pool must not change it.
+Each function may block, and sets a state, so a repeated call does no harm. They raise
+`CommandFailed` if a command fails, and `NotUnderstood` if its output cannot be read: a pool that
+cannot be read must not be changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Job:
     """A job that runs on a host, or one task of an array.
 
     id       as the batch system's commands name it
-    started  seconds, on a clock of the batch system's own: only compared with each other
+    started  seconds on the batch system's own clock: times are only compared with each other
     state    as the batch system writes it
     """
 
@@ -37,8 +37,8 @@ class Host:
     heard    its daemon reports
     closed   it was told to take no more jobs
     usable   it takes jobs
-    jobs     the jobs running there; a job on several hosts is found at each
-    planned  the batch system's scheduler counts on it for a waiting job: it leaves later
+    jobs     the jobs running there; a job on several hosts is listed for each of them
+    planned  the batch system's scheduler has planned a waiting job on it, so it is given up later
     """
 
     name: str
@@ -79,20 +79,20 @@ class BatchSystem(Protocol):
     """A queue, or a partition, and the hosts in it."""
 
     def hosts(self) -> Mapping[str, Host]:
-        """Return the pool's hosts by short name, those among them that COD did not give."""
+        """Return the pool's hosts by short name, including hosts that COD did not give."""
         ...
 
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
         """Return hosts and demand of one moment.
 
         ours    hosts that COD gave and that have joined
-        coming  nodes asked for, or granted and not yet joined, by the nodeset's name
+        coming  nodes requested, or granted and not yet joined, by the nodeset's name
         """
         ...
 
     def begin(self, member: Member) -> None:
-        """Make a node known, closed, before its daemon reports. What is known of an earlier node of
-        its name at another address is struck off."""
+        """Register a node, closed, before its daemon reports. Delete the records of an earlier node
+        with the same name and another address."""
         ...
 
     def open(self, member: Member) -> None:
@@ -100,12 +100,12 @@ class BatchSystem(Protocol):
         ...
 
     def close(self, host: Host, lost: bool) -> None:
-        """Let a host take no more jobs. `lost`: it is gone, and what ran there runs nowhere."""
+        """Let a host take no more jobs. `lost`: the host is gone, and its jobs no longer run."""
         ...
 
     def requeue(self, job: Job) -> None:
-        """Put a job back into the queue, also one whose owner said that it should not run again:
-        its host is going."""
+        """Put a job back into the queue because its host leaves, even if the job's owner has
+        forbidden it to run again."""
         ...
 
     def stop(self, name: str) -> None:
@@ -113,7 +113,7 @@ class BatchSystem(Protocol):
         ...
 
     def expel(self, name: str, lost: bool) -> None:
-        """Remove every trace of the host. Raises `NotYet` while jobs are still ending there."""
+        """Delete all records of the host. Raises `NotYet` while jobs are still ending there."""
         ...
 
 
@@ -122,18 +122,18 @@ class EndSignals(Protocol):
     """Methods of a batch system whose jobs can ask for a signal before their end."""
 
     def notice(self, job: Job) -> float:
-        """Return how many seconds before its end a job wants its signal; 0: it wants none."""
+        """Return how many seconds before its end a job requests a signal; 0 if it requests none."""
         ...
 
     def warn(self, job: Job) -> None:
-        """Send a job the signal that it wants before its end."""
+        """Send a job the signal that it requests before its end."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Downtime:
-    """The time in which a maintenance window has a host: jobs there have ended by `begins`. Both in
-    seconds since the epoch; `ends` is infinite where nobody knows it."""
+    """The time for which a maintenance window takes a host. Jobs there have ended by `begins`.
+    Times are seconds since the epoch; `ends` is infinite if it is not known."""
 
     window: int
     host: str
@@ -146,16 +146,16 @@ class Foresees(Protocol):
     """Methods of a batch system that can keep jobs from running into a downtime."""
 
     def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
-        """Let no job start that would run into one of these; what was done for others is undone.
-        Return how many seconds before its downtime a host has to be closed for that: 0 where the
-        batch system lets in jobs that end before."""
+        """Let no job start that would run into one of the downtimes, and undo preparations for
+        other downtimes. Return how many seconds before its downtime a host has to be closed: 0 if
+        the batch system itself starts only jobs that end before."""
         ...
 
 
 @runtime_checkable
 class OneHost(Protocol):
-    """The further functions of a batch system that can be asked cheaply about one host."""
+    """Optional method of a batch system that can cheaply read one host."""
 
     def host(self, name: str) -> Host | None:
-        """Return what the batch system knows of a host, without its jobs; None for nothing."""
+        """Return a host without its jobs; None if the batch system does not know it."""
         ...

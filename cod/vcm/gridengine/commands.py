@@ -1,8 +1,8 @@
-"""Grid Engine's own commands, and what they mean when they say no.
+"""Grid Engine's commands, and the meaning of their errors.
 
-Several of them say "no" with exit status 0, and others say "it is so already" with status 1 (both
-seen with Son of Grid Engine 8.1.9), so status and text are read together. Each function says what
-shall be: done twice, it does no harm.
+Several of them report an error with exit status 0, and others report with status 1 that a state is
+reached already (both seen with Son of Grid Engine 8.1.9), so status and text are read together.
+Each function sets a state, so a repeated call does no harm.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from cod.vcm.gridengine.view import View, offered, read
 
 @dataclass(frozen=True, slots=True)
 class GridEngine:
-    """A cell. `environment`: SGE_ROOT, SGE_CELL, ports, where they are not the process's own;
-    `path`: of the commands.
-    """
+    """A cell. `environment`: SGE_ROOT, SGE_CELL and ports, if they differ from the process's own;
+    `path`: the folder of the commands."""
 
     queue: str
     hostgroup: str
@@ -50,7 +49,8 @@ class GridEngine:
         return {name.split(".")[0] for name in listed.split()}
 
     def offered(self, members: Collection[str]) -> dict[str, str]:
-        """Return what -l can ask for of those hosts, and of the queue. Raises as `view` does."""
+        """Return the resources of those hosts, and of the queue, that -l can request. Raises as
+        `view` does."""
         return offered(self._output("qstat", "-F", "-xml"), self.queue, members)
 
     def relops(self) -> dict[str, str]:
@@ -82,13 +82,13 @@ class GridEngine:
     # ------------------------------------------------------------ joining
 
     def admit(self, host: str) -> None:
-        """Make the host an administrative host: any other host's execution daemon is turned
-        away."""
+        """Make the host an administrative host: the master rejects execution daemons of other
+        hosts."""
         if host not in self.administrative_hosts():
             self._do("qconf", "-ah", host, meaning=r"added|already exists")
 
     def join(self, host: str, slots: int) -> None:
-        """Put the host into the host group with its slots. It stays disabled until it has
+        """Put the host into the host group with its slots. The host stays disabled until it has
         reported."""
         if host not in self.members():
             self._set("-aattr", "hostgroup", "hostlist", host, self.hostgroup, "exists")
@@ -107,8 +107,8 @@ class GridEngine:
         )
 
     def reschedule(self, job: int, task: int) -> None:
-        """Put a running job back into the queue, also one whose owner said that it should not be
-        run again: its host is going, with or without it."""
+        """Put a running job back into the queue because its host leaves, even if the job's owner
+        has forbidden it to run again."""
         name = f"{job}.{task}" if task else str(job)
         # -f: also a job whose execution daemon does not answer
         self._do(
@@ -116,16 +116,16 @@ class GridEngine:
         )
 
     def delete(self, job: int, task: int) -> None:
-        """Delete a job that its owner has deleted, without waiting for its host."""
+        """Delete a job that its owner has deleted already, without waiting for its host."""
         words = [str(job), "-t", str(task)] if task else [str(job)]
         self._do("qdel", "-f", *words, meaning="delet|not exist|forced")
 
     def stop_daemon(self, host: str) -> None:
-        """Shut its execution daemon down, with what still runs under it."""
+        """Shut down the host's execution daemon, with the jobs that still run under it."""
         self._do("qconf", "-kej", host, meaning="sent|unknown|not.*known|denied", any_status=True)
 
     def expel(self, host: str) -> None:
-        """Remove every trace of the host, in the order that Grid Engine wants."""
+        """Delete all records of the host, in the order that Grid Engine requires."""
         if host in self.members():
             self._set("-dattr", "hostgroup", "hostlist", host, self.hostgroup, "not exist")
         # the queue's own values for this host, such as slots: -de refuses a host that a queue names
@@ -144,8 +144,8 @@ class GridEngine:
 
     def prepare(self, placeholder: str) -> None:
         """Make the host group if it is missing, put it into the queue, and put `placeholder` into
-        the group, disabled: qsub turns users away while a queue has no host. A host that is in the
-        queue already stays as it is."""
+        the group, disabled: qsub rejects jobs while a queue has no host. If the host is in the
+        queue already, it is left alone."""
         listed = (
             self._output("qconf", "-shgrpl", nothing_is_fine=True).decode(errors="replace").split()
         )

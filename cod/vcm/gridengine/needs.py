@@ -1,9 +1,10 @@
-"""Nodes that the waiting jobs of a Grid Engine queue are worth, and the jobs that no node of the
-pool could run. Pure.
+"""Nodes that the waiting jobs of a Grid Engine queue need, and the jobs that no node of the pool
+can run. Pure.
 
-One node for each `jobs_per_node` jobs that have not started (tasks of arrays count one by one); a
-parallel job counts as many nodes as its slots fill. Not counted: jobs that would not start anyway
-(held, erroneous), and jobs that ask for what no node of this pool's template has.
+The jobs need one node for each `jobs_per_node` jobs that have not started (tasks of arrays count
+one by one); a parallel job counts as many nodes as its slots fill. Jobs do not count if they would
+not start anyway (held, erroneous), or if they request something that no node of this pool's
+template has.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class NodeOffer:
 
 
 def wanted_nodes(waiting: Iterable[Waiting], offer: NodeOffer, jobs_per_node: int) -> int:
-    """Return how many nodes the waiting jobs are worth."""
+    """Return how many nodes the waiting jobs need."""
     single, parallel = 0, 0
     for job in waiting:
         if job.parallel:
@@ -52,7 +53,8 @@ def wanted_nodes(waiting: Iterable[Waiting], offer: NodeOffer, jobs_per_node: in
 def sorted_out(
     waiting: Iterable[Waiting], offer: NodeOffer
 ) -> tuple[list[Waiting], tuple[str, ...]]:
-    """Return the jobs that a node more could start, and for the others why not."""
+    """Return the jobs that a further node could start, and a sentence for each of the others that
+    says why not."""
     can, never = [], []
     for job in waiting:
         if not job.ready:
@@ -80,8 +82,8 @@ def lacking(job: Waiting, offer: NodeOffer) -> str:
 
 
 def _names(queue: str, offer: NodeOffer) -> bool:
-    """Return whether a new node may be in what -q names: QUEUE, QUEUE@HOST, QUEUE@@GROUP, each
-    perhaps a pattern."""
+    """Return whether a new node can be in a queue that -q names: QUEUE, QUEUE@HOST or QUEUE@@GROUP,
+    with patterns allowed in each part."""
     name, _, host = queue.partition("@")
     return fnmatchcase(offer.queue, name or "*") and (host in ("", "*") or host == offer.hostgroup)
 
@@ -98,8 +100,8 @@ def _missing(name: str, wanted: str, offer: NodeOffer) -> str:
 
 
 def _enough(wanted: str, have: str, relop: str) -> bool:
-    """Return whether a value meets a request: Grid Engine compares amounts (wanted RELOP have) and
-    takes everything else for patterns (complex(5))."""
+    """Return whether a value meets a request. Grid Engine compares amounts (wanted RELOP have) and
+    treats everything else as patterns (complex(5))."""
     one, other = amount(wanted), amount(have)
     if one is None or other is None:
         return any(fnmatchcase(have.lower(), part.lower()) for part in wanted.split("|"))

@@ -15,7 +15,7 @@ from cod.vcm.pool import ANY, Member
 
 
 class GridEngineSystem:
-    """Grid Engine as a batch system: see the module. `prepare`: set the queue up if it is not."""
+    """Grid Engine as a batch system. `prepare`: set the queue up if that is necessary."""
 
     def __init__(
         self, table: GridEngineTable, cell: GridEngine | None = None, *, prepare: bool = True
@@ -31,8 +31,8 @@ class GridEngineSystem:
         return _hosts(self._cell.view())
 
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
-        """Return what qstat says, and what the jobs that wait are worth beside the hosts that are
-        idle."""
+        """Return the hosts that qstat lists, and the nodes that the waiting jobs need in addition
+        to idle hosts."""
         seen = self._view()
         hosts, offer = _hosts(seen), self._offer(seen, ours)
         can, never = needs.sorted_out(seen.waiting, offer)
@@ -43,7 +43,7 @@ class GridEngineSystem:
         )
 
     def _view(self) -> view.View:
-        """Return the queue; with a placeholder in it."""
+        """Return the queue, with a placeholder host in it if `prepare` is set."""
         seen = self._cell.view()
         if not self._prepare or (self._prepared and self._placeholder in seen.hosts):
             return seen
@@ -77,8 +77,8 @@ class GridEngineSystem:
         )
 
     def begin(self, member: Member) -> None:
-        """Admit the host, and put it into the queue, disabled. A host that no VCM has put there is
-        no member, and does not come to this method."""
+        """Admit the host, and put it into the queue, disabled. Hosts that COD did not give are not
+        passed to this method."""
         name = member.hostname
         self._cell.admit(name)
         self._cell.join(name, self._table.slots)
@@ -92,8 +92,8 @@ class GridEngineSystem:
             self._cell.disable(host.name)
 
     def requeue(self, job: Job) -> None:
-        """Reschedule a running job. A job on its way back is left alone, and one that its owner has
-        deleted is deleted."""
+        """Reschedule a running job. A job that is being rescheduled already is left alone, and a
+        job that its owner has deleted is deleted."""
         number, _, task = job.id.partition(".")
         if "d" in job.state:
             self._cell.delete(int(number), int(task or 0))
@@ -101,8 +101,8 @@ class GridEngineSystem:
             self._cell.reschedule(int(number), int(task or 0))
 
     def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
-        """Return the setting: Grid Engine does not tell how long a job may run, and its hosts are
-        closed so early that no job outlasts the time."""
+        """Return the setting `maintenance_notice`. Grid Engine does not tell how long a job may
+        run, so hosts are closed early enough for every job to end."""
         return self._table.maintenance_notice
 
     def stop(self, name: str) -> None:
@@ -113,8 +113,8 @@ class GridEngineSystem:
 
 
 def _hosts(seen: view.View) -> dict[str, Host]:
-    """Return the hosts as every batch system shows them; slots that are used with no job to be seen
-    keep one busy."""
+    """Return the hosts in the form of all batch systems. A host whose used slots belong to no
+    listed job counts as busy."""
     return {
         host.name: Host(
             host.name,

@@ -1,9 +1,9 @@
-"""Grid Engine's view of a pool: its hosts and its jobs, read from ``qstat -f -r -u '*' -xml``.
+"""The hosts and jobs of a Grid Engine pool, read from ``qstat -f -r -u '*' -xml``.
 
 The document has an element `Queue-List` for each queue instance, with the jobs that run there, and
-behind them the jobs that wait. Whatever is not as it should be raises `NotUnderstood`: who cannot
-read the state of a pool must not change it. Times in it are local times of the master, without a
-zone; they are only compared with each other.
+behind them the waiting jobs. An unexpected form raises `NotUnderstood`: a pool that cannot be read
+must not be changed. Times are local times of the master, without a zone; they are only compared
+with each other.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Waiting:
     parallel    its parallel environment, or ''
     resources   hard requests (-l) by name
     queues      the queues that it must run in (-q), as it names them; none: any queue
-    considered  the scheduler has given it a priority: it has none before the scheduler has looked
-                at it, and before its time (-a) has come
+    considered  the scheduler has given it a priority, which it does when it first examines the
+                job, and not before the job's earliest time (-a)
     """
 
     job: int
@@ -55,7 +55,7 @@ class Waiting:
 
     @property
     def ready(self) -> bool:
-        """Return whether the job would start if there were room: held, erroneous and deleted jobs
+        """Return whether the job would start if there were room. Held, erroneous and deleted jobs
         would not."""
         return self.considered and not set(self.state) & set("hEd")
 
@@ -83,7 +83,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The pool at one moment. `hosts` by short name; the queue is the one asked for."""
+    """The pool at one moment. `hosts` by short name, in the queue that was read."""
 
     hosts: Mapping[str, Host]
     waiting: tuple[Waiting, ...] = ()
@@ -97,10 +97,9 @@ def read(output: bytes, queue: str) -> View:
 
 
 def offered(output: bytes, queue: str, members: Collection[str]) -> dict[str, str]:
-    """Return what -l can ask for of the pool's hosts, by name, read from ``qstat -F -xml``: the
-    most that any of `members` offers, and what the queue itself allows, which also an instance
-    shows that was never heard of. Raises `NotUnderstood`.
-    """
+    """Return the resources of the pool's hosts that -l can request, by name, read from ``qstat -F
+    -xml``: the largest value that any of `members` offers, and the values that the queue itself
+    defines, which qstat also shows for hosts that never reported. Raises `NotUnderstood`."""
     best: dict[str, str] = {}
     for instance in _root(output).iterfind("queue_info/Queue-List"):
         name, _, host = _text(instance, "name").partition("@")
@@ -130,8 +129,8 @@ _FACTORS = {
 
 
 def amount(text: str) -> float | None:
-    """Return the amount of memory or time, or the number, that the text is (complex(5)); None where
-    it is none."""
+    """Return the amount of memory, the time or the number in the text (complex(5)); None if it is
+    none of these."""
     if text.lower() == "infinity":
         return float("inf")
     if found := _TIME.fullmatch(text):
@@ -141,12 +140,12 @@ def amount(text: str) -> float | None:
 
 
 def more(one: str, other: str) -> bool:
-    """Return whether both are amounts, and the first is the larger one."""
+    """Return whether both texts are amounts, and the first is the larger one."""
     first, second = amount(one), amount(other)
     return first is not None and second is not None and first > second
 
 
-# not in XML, though names of jobs may have it
+# characters that XML forbids, but names of jobs may contain
 _NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 

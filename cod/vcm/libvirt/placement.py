@@ -1,9 +1,9 @@
-"""Placement of virtual machines on virtual hosts with a declared capacity, which is never
-overbooked. Pure.
+"""Placement of virtual machines on virtual hosts. A host's declared capacity is never exceeded.
+Pure.
 
-A machine that runs stays where it is. A machine that should run and does not is put onto the open
-host with the least room in which it fits, the largest machine first; what fits nowhere waits for
-further hosts. Every machine on a host counts, whoever has started it.
+A running machine stays where it is. A machine that should run and does not is put onto the open
+host with the least room that it fits on, the largest machine first. A machine that fits on no host
+waits for further hosts. Every machine on a host counts, whoever has started it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Size:
         return Size(self.cpus - other.cpus, self.memory - other.memory)
 
     def holds(self, other: Size) -> bool:
-        """Return whether there is room for `other` in this."""
+        """Return whether `other` fits into this size."""
         return other.cpus <= self.cpus and other.memory <= self.memory
 
 
@@ -62,7 +62,8 @@ def _largest_first(machines: Mapping[str, Size], names: Iterable[str]) -> list[s
 
 
 def place(wanted: Mapping[str, Size], hosts: Mapping[str, VirtualHost]) -> Placement:
-    """Return what to start where, of the machines that should run, by name."""
+    """Return the machines to start, each with its host, and the machines that must wait. `wanted`
+    are the machines that should run."""
     running = {name for host in hosts.values() for name in host.running}
     room = {name: host.room for name, host in hosts.items() if host.open}
     start, waiting = dict[str, str](), list[str]()
@@ -79,8 +80,8 @@ def place(wanted: Mapping[str, Size], hosts: Mapping[str, VirtualHost]) -> Place
 
 
 def new_hosts(machines: Mapping[str, Size], capacity: Size) -> tuple[int, tuple[str, ...]]:
-    """Return how many empty hosts of that capacity the machines want (first fit, the largest
-    first), and which machines are too large for one."""
+    """Return how many empty hosts of that capacity the machines need (first fit, the largest
+    first), and the machines that are too large for one host."""
     rooms, too_large = list[Size](), list[str]()
     for name in _largest_first(machines, machines):
         size = machines[name]

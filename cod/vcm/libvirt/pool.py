@@ -1,5 +1,5 @@
 """A pool of virtual hosts as a `cod.vcm.pool.Pool`: its nodes run the virtual machines whose domain
-documents stand in a folder. Preview: tried with libvirt's `test:///` driver."""
+documents are in a folder. Preview: tried with libvirt's `test:///` driver."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cod.vcm.libvirt.settings import LibvirtTable
 from cod.vcm.libvirt.virsh import Machine, Virsh, owned, read
 from cod.vcm.pool import ANY, Demand, GivenUp, Member, Named, NotYet, Reclaim
 
-# seconds after which the machines of a node that is gone are started elsewhere, where they were not
-# seen to end: COD cuts its power meanwhile
+# seconds after which the machines of a departed node are started elsewhere if they were not seen to
+# end: COD cuts the node's power meanwhile
 GONE = 120.0
 AT_ONCE = 16  # nodes that are looked at
 # virsh reads its commands by words, and digits alone as another machine's number
@@ -28,8 +28,8 @@ log = logging.getLogger("cod.vcm")
 
 
 class HostPool:
-    """See the module. `dry_run`: start and end nothing; `connect` and `clock` are arguments for
-    tests."""
+    """A pool of virtual hosts. `dry_run`: start and stop no machines; tests pass their own
+    `connect` and `clock`."""
 
     def __init__(
         self,
@@ -43,25 +43,25 @@ class HostPool:
         self._table, self._owner, self._dry_run = table, f"cod:{vcluster}", dry_run
         self._connect, self._clock = connect, clock
         self._links: dict[str, Virsh] = {}
-        # what runs on each node, as last seen: one that does not answer may still run it
+        # the machines on each node, as last read: a node that does not answer may still run them
         self._seen: dict[str, dict[str, Machine]] = {}
         self._leaving: set[str] = set()
         self._empty_since: dict[str, float] = {}
         self._stopping: dict[str, float] = {}
         self._logged: set[str] = set()
         self._silent_since: dict[str, float] = {}
-        # nodes that were to leave in a former life: what runs on them is not known either
+        # nodes that were leaving before a restart, whose machines are not known yet
         self._recalled: set[str] = set()
         self._held: dict[str, float] = {}  # machines that are not started before then
         self._blind_until = 0.0  # nor any machine before that
         self._logged_blind = ""
-        # one changes at a time: two at once could put one machine onto two nodes
+        # one thread changes machines at a time: two could start one machine on two nodes
         self._alone = Lock()
 
     # ------------------------------------------------------------ what is wanted
 
     def look(self, members: Mapping[str, Member], coming: Counter[str], now: float) -> Demand:
-        """Start and end machines as the folder says, and return the nodes that are wanted for
+        """Start and stop machines as the folder says, and return the demand for nodes to run
         them."""
         with self._alone:
             return self._look(members, coming, now)
@@ -96,7 +96,7 @@ class HostPool:
             self._start(ours[host], *documents[machine])
         empty = {name for name in answering if not self._seen[name]}
         self._empty_since = {name: self._empty_since.get(name, now) for name in empty}
-        # one that was chosen is no member at the next look, unless it may stay after all
+        # a chosen node is no longer a member at the next look, unless its reclaim was cancelled
         self._leaving -= ours.keys()
         return self._demand(ours, coming, {name: wanted[name] for name in found.waiting}, now)
 
@@ -146,8 +146,8 @@ class HostPool:
         self._logged_blind = sentence
 
     def _documents(self) -> dict[str, tuple[Machine, str]]:
-        """Return the machines that should run, with their documents. Raises where the folder cannot
-        be read: then nothing is changed."""
+        """Return the machines that should run, with their documents. Raises if the folder cannot be
+        read: then nothing is changed."""
         found = dict[str, tuple[Machine, str]]()
         for path in sorted(Path(self._table.machines).iterdir()):
             if path.suffix != ".xml":
@@ -189,8 +189,8 @@ class HostPool:
         return self._links.setdefault(member.hostname, self._connect(uri))
 
     def _start(self, member: Member, machine: Machine, document: str) -> None:
-        # taken to run there until the node has been looked at again: its start may have been the
-        # last that was heard of it
+        # counts as running there until the node is read again: the command may have succeeded
+        # even if its answer is lost
         self._seen[member.hostname][machine.name] = machine
         self._stopping.pop(machine.name, None)
         try:
@@ -254,7 +254,8 @@ class HostPool:
             self._recalled.discard(member.hostname)
 
     def recall(self, promised: Mapping[str, float]) -> None:
-        """Remember nodes that are to leave: until they have been seen, nothing is started."""
+        """Remember nodes that were leaving before a restart. No machine is started until these
+        nodes have been read."""
         self._recalled.update(name for name in promised if name not in self._table.keep)
 
     def choose(
@@ -292,7 +293,7 @@ class HostPool:
                     raise NotYet(f"machines on {name} shut down")
             elif not lost and self._clock() < self._silent_since[name] + self._table.stop_time:
                 raise NotYet(f"{name} does not answer")
-            # nothing that may run there starts elsewhere before its power has been cut
+            # machines that may still run there start elsewhere only after its power has been cut
             elif name in self._seen:
                 self._held.update(dict.fromkeys(self._seen[name], self._clock() + GONE))
             elif member.since or name in self._recalled:  # it had been added in a former life

@@ -1,7 +1,7 @@
-"""A connection with the libvirt of one node, by libvirt's own command `virsh`.
+"""A connection to the libvirt of one node, by libvirt's command `virsh`.
 
 One process is kept for each node: a connection by ssh takes half a second, and libvirt's `test:///`
-driver remembers its machines only as long as the process lasts.
+driver forgets its machines when the process ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIB |= {"gb": 1e9 / 2**20}
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A virtual machine. `owner`: the title that a VCM gave it; '' for others'."""
+    """A virtual machine. `owner`: the title that its VCM gave it; '' for machines of others."""
 
     name: str
     size: Size
@@ -59,7 +59,7 @@ def read(document: str) -> Machine:
 
 
 def owned(document: str, owner: str) -> str:
-    """Return the document with the title `owner`, by which a VCM knows its machines."""
+    """Return the document with the title `owner`, by which a VCM recognises its machines."""
     root = ElementTree.fromstring(document)
     for title in root.findall("title"):
         root.remove(title)
@@ -71,22 +71,23 @@ def owned(document: str, owner: str) -> str:
 
 
 def _quoted(name: str) -> str:
-    """Return a machine's name as a word for virsh. Raises `NotUnderstood` for a name that could be
-    more than a word: names come from nodes, and virsh has commands that write local files."""
+    """Return a machine's name as a word for virsh. Raises `NotUnderstood` for a name that virsh
+    could read as more than one word: names come from nodes, and virsh has commands that write local
+    files."""
     if not (name.isascii() and name.isprintable()) or "'" in name:
         raise NotUnderstood(f"a machine's name is {name!r}")
     return f"'{name}'"
 
 
 class Virsh:
-    """One process of virsh, started when it is needed and again after its end."""
+    """A process of virsh, started when it is needed and again after its end."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, command: str) -> str:
-        """Return what a command of virsh's says. Raises `CommandFailed`."""
+        """Run a command of virsh and return its output. Raises `CommandFailed`."""
         try:
             output = self._output(command)
         except OSError as error:
@@ -153,21 +154,21 @@ class Virsh:
             raise NotUnderstood(f"virsh nodeinfo: {error!r}") from None
 
     def machines(self) -> dict[str, Machine]:
-        """Return the machines that run, by name."""
-        # not by their names: one of digits alone would be taken for another machine's number
+        """Return the running machines, by name."""
+        # not by name: virsh takes a name of digits for the number of another machine
         known = [line.strip() for line in self.ask("list --uuid").splitlines() if line.strip()]
         found = [read(self.ask(f"dumpxml {_quoted(uuid)}")) for uuid in known]
         return {one.name: one for one in found}
 
     def start(self, document: str) -> None:
-        """Start a machine of that document, which leaves no trace when it has ended."""
+        """Start a machine of that document. libvirt forgets the machine when it ends."""
         with tempfile.NamedTemporaryFile("w", suffix=".xml") as file:
             file.write(document)
             file.flush()
             self.ask(f"create '{file.name}'")
 
     def shut_down(self, name: str) -> None:
-        """Ask a machine's system to shut down."""
+        """Request a machine's system to shut down."""
         self.ask(f"shutdown {_quoted(name)}")
 
     def end(self, name: str) -> None:

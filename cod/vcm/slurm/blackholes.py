@@ -1,5 +1,5 @@
-"""Nodes on which every job fails at once, and which empty the queue so: their clock is wrong, say,
-or a file system is missing."""
+"""Nodes on which every job fails at once, so that they empty the queue: their clock is wrong, for
+example, or a file system is missing."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ class BlackHoles:
         self._known: set[tuple[str, float]] = set()
 
     def found(self, over: Sequence[SlurmJob], ours: Collection[str]) -> list[str]:
-        """Return our nodes whose last jobs all failed within seconds, and not by their owner's
-        fault: several owners had them, or a job of the same owner on another node did not. Jobs on
-        several nodes say nothing of one. A node that is found is judged by later jobs alone."""
+        """Return our nodes whose last jobs all failed within seconds, if the jobs' owner is not to
+        blame: the jobs had several owners, or a job of the same owner on another node did not fail
+        so. Jobs on several nodes do not count. Once a node has been returned, only later jobs count
+        for it."""
         seen = {(job.name, job.started) for job in over}
         for job in sorted(over, key=lambda job: job.ended):
             if (job.name, job.started) not in self._known and len(job.nodes) == 1 and job.started:

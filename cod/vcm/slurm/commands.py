@@ -1,8 +1,8 @@
-"""Slurm's own commands, and what they mean when they say no.
+"""Slurm's commands, and the meaning of their errors.
 
-Some of them fail with status 1 where what is wanted is so already, and `squeue --json` succeeds
-with an empty list when the controller does not answer (both seen with 22.05.8), so status and text
-are read together. Each function says what shall be: done twice, it does no harm.
+Some of them fail with status 1 if the requested state is reached already, and `squeue --json`
+succeeds with an empty list when the controller does not answer (both seen with 22.05.8), so status
+and text are read together. Each function sets a state, so a repeated call does no harm.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ log = logging.getLogger("cod.vcm")
 
 
 class StillPlanned(NotYet):
-    """Raised for a node that cannot be deleted yet: the backfill scheduler counts on it."""
+    """Raised for a node that cannot be deleted yet, because the backfill scheduler has planned a
+    job on it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A reservation of nodes that holds now."""
+    """An active reservation of nodes."""
 
     name: str
     nodes: tuple[str, ...]
@@ -49,8 +50,8 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The cluster at one moment. Nodes that a reservation keeps from other jobs have the flag
-    RESERVED; `over`: jobs that have ended, which are not among `jobs`."""
+    """The cluster at one moment. Nodes in an active reservation have the flag RESERVED. `over` has
+    jobs that have ended, `jobs` all others."""
 
     nodes: Mapping[str, SlurmNode]
     jobs: list[SlurmJob]
@@ -59,8 +60,8 @@ class View:
 
 
 class Slurm:
-    """A cluster. `environment`: SLURM_CONF, if it differs from the process's own; `path`: of the
-    commands."""
+    """A cluster. `environment`: SLURM_CONF, if it differs from the process's own; `path`: the
+    folder of the commands."""
 
     def __init__(self, partition: str, environment: Mapping[str, str], path: str = "") -> None:
         self.partition, self.environment, self.path = partition, environment, path
@@ -85,12 +86,12 @@ class Slurm:
         return View(shown, jobs, reservations, [job for job in listed if job.over])
 
     def node(self, name: str) -> SlurmNode | None:
-        """Return what Slurm knows of a node, None for nothing."""
+        """Return the node of that name; None if Slurm does not know it."""
         with self._layout() as layout:
             return layout.read_nodes(self._output(*layout.node(name))).get(name)
 
     def reservations(self) -> dict[str, Reservation]:
-        """Return the reservations that hold now, by name. Raises `NotUnderstood`."""
+        """Return the active reservations, by name. Raises `NotUnderstood`."""
         found = {}
         for values in self._listed_reservations():
             if values["State"] == "ACTIVE":
@@ -99,7 +100,7 @@ class Slurm:
         return found
 
     def all_reservations(self) -> set[str]:
-        """Return the names of all reservations, also of those that are to come."""
+        """Return the names of all reservations, including future ones."""
         return {values["ReservationName"] for values in self._listed_reservations()}
 
     def _listed_reservations(self) -> Iterator[dict[str, str]]:
@@ -114,8 +115,9 @@ class Slurm:
 
     @contextmanager
     def _layout(self) -> Iterator[Layout]:
-        """Find out once how this Slurm is read, and again when it cannot be read: another release
-        may have been installed. The error names the release that could not be read."""
+        """Provide the layout of this Slurm's output. It is determined once, and again when output
+        cannot be read, because another release may have been installed. The error names the release
+        that could not be read."""
         try:
             layout = self._known_layout  # another thread may forget it meanwhile
             if layout is None:
@@ -142,8 +144,8 @@ class Slurm:
         return self._version
 
     def rules(self, limit: int) -> Rules:
-        """Return the configuration's rules of what jobs share, for a pool of `limit` nodes. Raises
-        `CommandFailed` for an unknown partition."""
+        """Return the rules by which the configured partition's jobs share nodes, for a pool of
+        `limit` nodes. Raises `CommandFailed` for an unknown partition."""
         partition = self._output(
             "scontrol", "--oneliner", "show", "partition", self.partition
         ).decode(errors="replace")
@@ -167,7 +169,7 @@ class Slurm:
 
     def resume(self, name: str) -> None:
         """Let the node take jobs."""
-        # slurmctld says so of a node that is not drained: it takes jobs already
+        # slurmctld's error for a node that is not drained, and so takes jobs already
         self._node(name, "state=resume", done="Invalid node state")
 
     def drain(self, name: str, reason: str) -> None:
@@ -175,7 +177,7 @@ class Slurm:
         self._node(name, "state=drain", f"reason={reason}", done=GONE)
 
     def down(self, name: str, reason: str) -> None:
-        """Set the node down. Jobs that run on it go back into the queue, where they may."""
+        """Set the node down. Its jobs go back into the queue if they may run again."""
         self._node(name, "state=down", f"reason={reason}", done=GONE)
 
     def set_features(self, name: str, features: Collection[str]) -> None:
@@ -184,8 +186,8 @@ class Slurm:
         self._node(name, f"AvailableFeatures={text}", f"ActiveFeatures={text}")
 
     def delete(self, name: str) -> None:
-        """Remove its record. Raises `NotYet` while a job of it has not ended, and `StillPlanned`
-        while the node is planned: slurmctld 22.05.8 dies of the deletion at the next backfill
+        """Delete the node's record. Raises `NotYet` while one of its jobs has not ended, and
+        `StillPlanned` while the node is planned: slurmctld 22.05.8 would crash at the next backfill
         cycle. A node that is drained or down is not planned again."""
         node = self.node(name)
         if node is not None and PLANNED in node.flags:
@@ -200,9 +202,8 @@ class Slurm:
     # ------------------------------------------------------------ jobs
 
     def requeue(self, job: str) -> bool:
-        """Put a job that has not ended back into the queue, also one whose owner has forbidden it.
-        A job that has ended stays as it is. Return False for a job that is not a batch job: it
-        cannot run again."""
+        """Put a job that has not ended back into the queue, even if its owner has forbidden that.
+        Return False for a job that is not a batch job: it cannot run again."""
         # Incomplete: a job that has ended since it was listed would run a second time
         text = self._do(
             "scontrol", "requeue", "Incomplete", job, done=f"{NO_JOB}|presently disabled|batch jobs"
@@ -223,8 +224,7 @@ class Slurm:
         return ended.stdout.decode(errors="replace")
 
     def signal(self, job: str, signal: str, batch: bool) -> None:
-        """Send a signal to the shell of a batch job, or to the steps of a job and not to its
-        shell."""
+        """Send a signal either to the shell of a batch job (`batch`), or to the job's steps."""
         self._do("scancel", f"--signal={signal}", *(["--batch"] if batch else []), job, done=NO_JOB)
 
     def cancel(self, job: str) -> None:
@@ -233,7 +233,7 @@ class Slurm:
     # ------------------------------------------------------------ reservations
 
     def reserve(self, reservation: Reservation, user: str) -> None:
-        """Keep nodes for jobs of one user that ask for this reservation."""
+        """Reserve nodes for jobs of one user that request this reservation."""
         self._do(
             "scontrol",
             "create",
@@ -243,13 +243,13 @@ class Slurm:
             f"users={user}",
             "starttime=now",
             "duration=infinite",
-            # else slurmctld refuses a node on which a job is still ending
+            # without it slurmctld refuses a node on which a job is still ending
             "flags=ignore_jobs",
         )
 
     def keep_free(self, reservation: Reservation, begins: float, ends: float) -> None:
-        """Let no job start on the nodes of the reservation that would run into it: from `begins` to
-        `ends`, in seconds since the epoch. A node that has left meanwhile is no error."""
+        """Let no job start on the reservation's nodes that would run into the time from `begins` to
+        `ends`, in seconds since the epoch. It is no error if a node has left meanwhile."""
         self._do(
             "scontrol",
             "create",
@@ -259,14 +259,14 @@ class Slurm:
             "users=root",
             f"starttime={_utc(begins)}",
             "duration=infinite" if ends == inf else f"endtime={_utc(ends)}",
-            # jobs that run there may be longer: they are put back into the queue in time
+            # running jobs may take longer: they are put back into the queue in time
             "flags=maint,ignore_jobs",
             done=GONE,
             environment={"TZ": "UTC0"},  # scontrol reads times as local ones
         )
 
     def bind(self, job: str, reservation: str) -> None:
-        """Let a job run on the nodes of a reservation only; '' on any."""
+        """Restrict a job to the nodes of a reservation; '' allows any node."""
         self._do(
             "scontrol", "update", f"jobid={job}", f"reservationname={reservation}", done=NO_JOB
         )
@@ -284,7 +284,8 @@ class Slurm:
     def _do(
         self, *command: str, done: str = "^$", environment: Mapping[str, str] | None = None
     ) -> str:
-        """Run a command. Return its complaint, which must match `done`. Raises `CommandFailed`."""
+        """Run a command. Return its error output, which must match `done`. Raises
+        `CommandFailed`."""
         ended = run(command, {**self.environment, **(environment or {})}, self.path)
         text = ended.stderr.decode(errors="replace").strip()
         if text and re.search(done, text, re.IGNORECASE):
@@ -305,7 +306,7 @@ def _utc(seconds: float) -> str:
 
 
 def _failed(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> CommandFailed:
-    """Return what a command's failure means."""
+    """Return the error that a command's failure means."""
     text = failure(ended)
     if re.search(NOBODY, text):
         return CommandFailed(f"{SILENT} ({' '.join(command)})")
@@ -313,8 +314,8 @@ def _failed(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -
 
 
 def _in_step(nodes: Mapping[str, SlurmNode], jobs: list[SlurmJob]) -> dict[str, SlurmNode]:
-    """Return the nodes in agreement with the jobs, which were listed a moment later: a node without
-    jobs is free, and a node on which the first job has started since is not."""
+    """Return the nodes, corrected by the jobs, which were listed a moment later: a node without
+    jobs is free, and a node on which a first job has started since is not."""
     running: dict[str, list[SlurmJob]] = {}
     for job in jobs:
         for name in job.nodes:

@@ -1,4 +1,4 @@
-"""Constraints of Slurm jobs (-C): which features a node has to have."""
+"""Constraints of Slurm jobs (-C), which require features of nodes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _TOKEN = re.compile(r"\s*([\w.:/=+-]+|[&|()\[\]])\s*")
 
 @cache
 def matches(constraint: str, features: frozenset[str]) -> bool:
-    """Return whether a node with these features meets a constraint (-C): names, '&' and '|' from
-    left to right, and brackets. Raises `NotUnderstood` for others, such as those with counts
+    """Return whether a node with these features meets a constraint (-C) of names, '&' and '|' from
+    left to right, and brackets. Raises `NotUnderstood` for other forms, such as counts
     ('gpu*2')."""
     tokens = _TOKEN.findall(constraint)
     if "".join(tokens) != re.sub(r"\s", "", constraint):

@@ -1,14 +1,15 @@
-"""Jobs that a limit of accounting keeps from starting, though Slurm says at times that they wait
-for room.
+"""Jobs that a limit of accounting keeps from starting, although Slurm may say that they wait for
+room.
 
-While no node is in the partition, Slurm's reason for such a job is Resources; once one is there it
-is AssocGrpCpuLimit or the like. A pool that believed it would install a node again and again on
-which nothing ever runs. So a job for which nodes were wanted, and that a limit keeps once they are
-there, is remembered, and so is its association: without nodes they count no more until a pause is
-over, and then only one of them does, to see. Each time in vain doubles the pause.
+While the partition has no node, Slurm's reason for such a job is Resources; once a node is there it
+is AssocGrpCpuLimit or the like. A pool that believed the first reason would install node after node
+on which nothing ever runs. Therefore a job for which nodes were requested, and which a limit stops
+once they are there, is remembered, and so is its association: without nodes they do not count until
+a pause is over, and then only one of the jobs does, as a trial. Each failed trial doubles the
+pause.
 
-What is not yet known to be limited would bring as many nodes as it wants before the first pause. So
-where the site enforces limits, an association whose jobs are not known to run here is `untried`,
+An association that is not known to be limited could cause many requests before its first pause. If
+the site enforces limits, an association whose jobs have not run here yet is therefore `untried`,
 and gets a few nodes at first (`cod.vcm.slurm.needs.FIRST_NODES`).
 """
 
@@ -24,7 +25,7 @@ from cod.vcm.slurm.view import SlurmJob
 
 PREFIXES = ("Assoc", "QOS")  # of the reasons that are limits
 FIRST_PAUSE, LONGEST_PAUSE = 600.0, 4 * 3600.0  # seconds
-# seconds for which a node has to be there before Slurm's reasons are believed
+# seconds for which the partition must have had a node before Slurm's reasons are believed
 SETTLED = 60.0
 
 log = logging.getLogger("cod.vcm")
@@ -34,14 +35,14 @@ Key = tuple[str, ...]  # of a job, of an account's user, or of a whole account
 
 @dataclass(slots=True)
 class Pause:
-    """For how long a job or an association is not counted, and until when."""
+    """A pause in which a job or an association is not counted: its length, and its end."""
 
     length: float
     until: float
 
 
 class AccountingLimits:
-    """Memory of accounting limits. The clock is in seconds."""
+    """Jobs and associations that accounting limits have stopped. The clock is in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -96,12 +97,12 @@ class AccountingLimits:
                 self._unlimited |= set(_keys(job)[1:])
 
     def untried(self, job: SlurmJob) -> list[Key]:
-        """Return those of the job's associations for which no node has proved useful yet."""
+        """Return those of the job's associations whose jobs have not run on a node yet."""
         return [key for key in _keys(job)[1:] if key not in self._unlimited]
 
     def _notice(self, kept: Sequence[SlurmJob], now: float) -> None:
-        """Remember what limits keep that nodes were wanted for; a pause begins when that was seen
-        last."""
+        """Remember jobs that limits stop although nodes were requested for them. A pause begins
+        when its job was last seen so."""
         for job in kept:
             for key in _remembered(job):
                 if pause := self._pauses.get(key):
@@ -134,6 +135,6 @@ def _keys(job: SlurmJob) -> tuple[Key, ...]:
 
 
 def _remembered(job: SlurmJob) -> tuple[Key, Key]:
-    """Return the job, and the association that its limit is of."""
+    """Return the keys of the job and of the association that its limit applies to."""
     one, user, account = _keys(job)
     return one, account if "Grp" in job.reason else user

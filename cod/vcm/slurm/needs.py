@@ -1,14 +1,14 @@
-"""Nodes that the waiting jobs of a partition are worth, and the jobs that no node of the pool could
-run. Pure.
+"""Nodes that the waiting jobs of a partition need, and the jobs that no node of the pool could run.
+Pure.
 
-**Which count.** Jobs that wait for room: `COUNTING` are Slurm's reasons for that. Jobs that would
-not start if there were room do not: held, dependent, of the future, limited by QOS or association,
-waiting for licences or a reservation. Tasks of an array count one by one, as many as may run at a
-time.
+**Which jobs count.** Jobs that wait for room: `COUNTING` has Slurm's reasons for that. Jobs that
+would not start with more room do not count: held, dependent, of the future, limited by QOS or
+association, waiting for licences or a reservation. Tasks of an array count one by one, as many as
+may run at a time.
 
-**What they are worth.** Each is put where Slurm would put it: on free CPUs of nodes that are there,
-then of nodes that are coming, then of new ones, which are of the first nodeset that could run it.
-Jobs of higher priority go first.
+**How many nodes they need.** Each job is placed as Slurm would place it: on free CPUs of present
+nodes, then of nodes on their way, then of new nodes of the first nodeset that could run it. Jobs of
+higher priority come first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COUNTING = frozenset(
         "NodeDown",
     }
 )
-# the scheduler alone tells the others
+# reasons that Slurm gives before the scheduler has examined a job
 AT_SUBMISSION = COUNTING - {"Priority", "Resources"}
 # for an association that may be at a limit, which Slurm names only once a node is there
 FIRST_NODES = 3
@@ -45,7 +45,7 @@ FIRST_NODES = 3
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Capacity of a node of a nodeset. `memory` in MiB, None where not known; `threads` of a core;
+    """Capacity of a node of a nodeset. `memory` in MiB, None if not known; `threads` of a core;
     `guessed`: nothing is known of the node."""
 
     nodeset: Nodeset
@@ -59,11 +59,11 @@ class NodeKind:
 
 @dataclass(slots=True)
 class Room:
-    """The free resources of a node. `name` is '' for a node that is not there yet; `kind`: its
-    nodeset, None for a present node.
+    """The free resources of a node. `name` is '' for a future node; `kind`: its nodeset, None for a
+    present node.
 
     all_memory  of the node, free or not
-    unit        CPUs that no two jobs share: those of a core, where Slurm gives jobs whole cores
+    unit        CPUs that no two jobs share: those of a core, if Slurm allocates whole cores
     used        jobs run there
     left        seconds until maintenance takes the node
     """
@@ -99,12 +99,12 @@ class Room:
 
     @classmethod
     def whole(cls, node: SlurmNode, rules: Rules) -> Room:
-        """Return what a node that is there has when nothing runs on it."""
+        """Return the resources of a present node when no job runs on it."""
         return cls.on(replace(node, cpus_used=0, memory_used=0, gres_used={}), rules)
 
     @classmethod
     def of(cls, kind: NodeKind, rules: Rules) -> Room:
-        """Return a node that is not there yet."""
+        """Return the resources of a future node."""
         memory = inf if kind.memory is None else kind.memory
         return cls(
             "",
@@ -120,10 +120,10 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Settings of the site's Slurm that bear on jobs' needs.
+    """Settings of the site's Slurm that affect how many nodes jobs need.
 
-    memory   Slurm counts memory among what jobs use up (SelectTypeParameters=CR_…_Memory)
-    unit     what no two jobs share: cpu, core or socket
+    memory   Slurm allocates memory, too (SelectTypeParameters=CR_…_Memory)
+    unit     the smallest unit that no two jobs share: cpu, core or socket
     alone    no two jobs share a node
     limit    nodes of the pool: beyond it nothing is counted
     limits   accounting enforces limits (AccountingStorageEnforce)
@@ -143,7 +143,7 @@ class Plan:
 
     nodes   by nodeset, how many future nodes they fill: those on their way, then new ones
     jobs    how many could start on a node of this pool
-    sizes   what those request
+    sizes   the resources that these jobs request
     placed  the jobs that fit on present nodes, by name (a task of an array: ARRAY_TASK), with these
             nodes
     never   a sentence for each job that no node could run
@@ -181,7 +181,7 @@ def plan(
     rooms = [*known, *expected]
     assessed: dict[JobSize, tuple[JobSize, str]] = {}
     first: dict[JobSize, int] = {}
-    # what fits nowhere any more, now that the pool is as large as it may be
+    # sizes that fit nowhere any more, now that the pool has reached its limit
     full: set[JobSize] = set()
     tried = defaultdict[Hashable, set[int]](set)  # rooms by association
     bounded = any(node.left < inf for node in nodes)
@@ -208,7 +208,7 @@ def plan(
             if not on and not larger:
                 full.add(size)
             for key in keys:
-                # by identity: two rooms that are not there yet may be equal
+                # compared by identity: two rooms of future nodes may be equal
                 tried[key] |= {id(room) for room in on}
             if on and all(room.kind is None for room in on):
                 found.placed[name] = tuple(room.name for room in on)
@@ -227,8 +227,8 @@ def _assess(
     rules: Rules,
     fixed: Collection[str],
 ) -> tuple[JobSize, str]:
-    """Return the size as nodes are counted by it, and why no node could run such a job; '' where
-    one could."""
+    """Return the size by which the job's nodes are counted, and why no node could run the job; ''
+    if one could."""
     if size.required:
         known = {node.name for node in nodes}
         return size, (
@@ -285,8 +285,8 @@ def could_run(sizes: Iterable[JobSize], node: SlurmNode, rules: Rules) -> bool:
 
 
 def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob, list[str]]]:
-    """Yield the jobs that would start if there were room, with the names of their pieces, by
-    priority."""
+    """Yield the jobs that would start if there were room, by priority, each with the names of its
+    pieces (tasks of an array)."""
     may_run = {job.array: job.limit for job in jobs if job.array and job.limit}
     for job in jobs:
         if not job.waits and job.array in may_run:
@@ -306,10 +306,10 @@ def _counting(jobs: Sequence[SlurmJob], rules: Rules) -> Iterator[tuple[SlurmJob
 
 
 def counts(job: SlurmJob, rules: Rules) -> bool:
-    """Return whether the job waits for room in this partition. One that was put back into the queue
-    has a time before which it does not start, a few seconds away. Until the scheduler has looked at
-    a job, Slurm tells no reason or one of the partition's (`ReqNodeNotAvail` while the pool is
-    empty), whatever it waits for."""
+    """Return whether the job waits for room in this partition. A job that was requeued has an
+    earliest time, a few seconds away, and counts. Until the scheduler has examined a job, Slurm
+    gives no reason or one about the partition (`ReqNodeNotAvail` while the pool is empty), so such
+    a job counts only if it is eligible."""
     return (
         job.state == "PENDING"
         and rules.partition in job.partitions
@@ -329,9 +329,9 @@ def _place(
     kinds: Sequence[NodeKind],
     rules: Rules,
 ) -> list[Room]:
-    """Place one piece on present nodes, else also on those that are coming or were counted for
-    earlier jobs, else also on new ones. Return these. `first`: by size, the first room that was not
-    yet found too small: rooms never grow."""
+    """Place one piece of a job on present nodes; if they are too few, also on nodes on their way or
+    counted for earlier jobs; else also on new nodes. Return the rooms it is placed in. `first`
+    caches, by size, the first room that was not yet found too small: rooms never grow."""
     if not size.most or size.least == 1:
         at = first.get(size, 0)
         while at < len(rooms) and _fitting(size, rooms[at], rules) < size.tasks:
@@ -363,7 +363,8 @@ def _place(
 
 
 def _lacking_nodes(size: JobSize, fitting: Sequence[tuple[int, Room]], each: int) -> int:
-    """Return how many nodes, each for `each` tasks, a job needs beside those that fit it."""
+    """Return how many further nodes, each with room for `each` tasks, a job needs in addition to
+    the rooms that fit it."""
     if size.most:
         best = sorted((count for count, _ in fitting), reverse=True)
         for more in range(1, size.most + 1):
@@ -377,7 +378,7 @@ def _lacking_nodes(size: JobSize, fitting: Sequence[tuple[int, Room]], each: int
 
 
 def _chosen(size: JobSize, fitting: Sequence[tuple[int, Room]]) -> list[tuple[int, Room]]:
-    """Return the first of the rooms that the job needs, [] where all of them are too few."""
+    """Return the first rooms that suffice for the job; [] if all of them together do not."""
     least = size.least if size.most else 1
     chosen: list[tuple[int, Room]] = []
     held = 0
@@ -390,7 +391,7 @@ def _chosen(size: JobSize, fitting: Sequence[tuple[int, Room]]) -> list[tuple[in
 
 
 def _fitting(size: JobSize, room: Room, rules: Rules) -> int:
-    """Return how many of the job's tasks the room takes."""
+    """Return how many of the job's tasks fit into the room."""
     if room.cpus < size.node_cpus or (size.whole and room.used) or room.name in size.excluded:
         return 0
     if room.left < size.lasts:
@@ -430,7 +431,8 @@ def _take(size: JobSize, room: Room, share: int, rules: Rules) -> None:
 
 
 def _with_job_gres(size: JobSize, offered: Sequence[Room]) -> JobSize:
-    """Return the size with what the job wants in all divided among as few nodes as can have it."""
+    """Return the size with its generic resources for the whole job divided among as few nodes as
+    can have them."""
     for name, wanted in _gres(size.job_gres).items():
         most = max((room.gres.get(name, 0) for room in offered), default=0)
         if not wanted or not most:
@@ -451,7 +453,7 @@ def _with_job_gres(size: JobSize, offered: Sequence[Room]) -> JobSize:
 def _lacking(
     size: JobSize, offered: Sequence[Room], kinds: Sequence[NodeKind], rules: Rules
 ) -> str:
-    """Return why no node of any nodeset could run the job; '' where one could."""
+    """Return why no node of any nodeset could run the job; '' if one could."""
     reasons = []
     for kind, room in zip(kinds, offered, strict=True):
         why = _missing(size, room, rules)
@@ -462,7 +464,7 @@ def _lacking(
 
 
 def _missing(size: JobSize, room: Room, rules: Rules) -> str:
-    """Return what a node of a nodeset lacks for the job, '' for nothing."""
+    """Return what a node of a nodeset lacks for the job; '' if it lacks nothing."""
     if size.features and not matches(size.features, room.features):
         return (
             f"wants the features {size.features}, a node has"

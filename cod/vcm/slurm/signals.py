@@ -1,10 +1,10 @@
-"""The signal that a job asks for before its end: ``sbatch --signal=[B:]NAME[@SECONDS]``, read from
+"""The signal that a job requests before its end: ``sbatch --signal=[B:]NAME[@SECONDS]``, read from
 its script.
 
-Slurm 22.05 keeps the wish to itself: neither squeue nor scontrol shows it. A job's script is to be
-had, with its lines of ``#SBATCH``; what stood on sbatch's own command line is not. To move the
-job's end would make Slurm send the signal by itself, but would also make it end the job for good
-(TIMEOUT) should nobody put the job back into the queue in time.
+Slurm 22.05 does not show this option in squeue or scontrol. A job's script can be read, with its
+``#SBATCH`` lines; options on sbatch's command line cannot. Moving the job's end would make Slurm
+send the signal by itself, but would also make Slurm end the job for good (TIMEOUT) if it were not
+requeued in time.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ import shlex
 from dataclasses import dataclass
 
 DEFAULT = 60  # seconds, where a job does not say
-# characters of a script that are read, and of a line of options: users write both
+# limits in characters for a script and for a line of options, as users write both
 MOST, LONGEST = 1 << 16, 1 << 12
 _SIGNAL = re.compile(
     r"(?:(?P<flags>[RB]{1,2}):)?(?P<signal>[A-Z0-9]{1,12})\s*(?:@(?P<seconds>\d{1,5}))?",
     re.IGNORECASE,
 )
-# sbatch takes any beginning that is no other option's
+# sbatch accepts every unambiguous abbreviation
 _OPTION = re.compile(r"--si(?:g(?:n(?:al?)?)?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class EndSignal:
-    """A signal that a job wants a number of seconds before its end.
+    """A signal that a job requests a number of seconds before its end.
 
-    batch  its shell alone gets it; else its steps do, and the shell does not
+    batch  only the job's shell gets it; otherwise only its steps do
     """
 
     signal: str
@@ -37,8 +37,9 @@ class EndSignal:
 
 
 def end_signal(script: str) -> EndSignal | None:
-    """Return the signal that a job's script requests before its end; None: none. The last such line
-    counts. Lines after the script's first command, and those beyond `MOST` or `LONGEST`, do not."""
+    """Return the signal that a job's script requests before its end; None if it requests none. The
+    last such line counts. Lines after the script's first command, and those beyond `MOST` or
+    `LONGEST`, do not."""
     wanted = None
     for line in script[:MOST].splitlines():
         if line.strip() and not line.startswith("#"):

@@ -26,7 +26,7 @@ from cod.vcm.slurm.settings import SlurmTable
 from cod.vcm.slurm.signals import end_signal
 from cod.vcm.slurm.view import SlurmJob, SlurmNode
 
-# reasons for which nodes are drained: Slurm remembers them for the VCM
+# reasons with which the VCM drains nodes, and by which it recognises them after a restart
 READY = "cod: waits for its one job"
 LEAVES = "cod: leaves"
 BLACK_HOLE = f"cod: its last {JOBS} jobs all failed within {QUICK:.0f} s"
@@ -38,7 +38,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class SlurmSystem:
-    """See the module. `dry_run`: change nothing; `clock` is in seconds."""
+    """A partition of Slurm. `dry_run`: change nothing; `clock` is in seconds."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class SlurmSystem:
         self._rules: Rules | None = None
         self._clock, self._rules_read = clock, 0.0
         self._kept_back: set[str] = set()
-        # they may take jobs already, and are among those that are coming
+        # nodes that may take jobs already, but still count as on their way
         self._joining: set[str] = set()
         self._departed: dict[str, str] = {}  # addresses of nodes that have left, by name
-        # when maintenance takes nodes, by name and on our clock; None: not heard since the start
+        # when maintenance takes nodes, by name and on `clock`; None: not told since the start
         self._downtimes: dict[str, float] | None = None
         self._changing = Lock()
         self._limits, self._black_holes = AccountingLimits(clock), BlackHoles()
@@ -70,13 +70,13 @@ class SlurmSystem:
         return self._hosts(self._slurm.view())
 
     def host(self, name: str) -> Host | None:
-        """Return a node without its jobs: the queue, which may be long, is not asked for."""
+        """Return a node without its jobs, so that the queue, which may be long, is not read."""
         node = self._slurm.node(name)
         return None if node is None else self._host(node)
 
     def look(self, ours: Collection[str], coming: Counter[str]) -> tuple[Mapping[str, Host], Wants]:
-        """Return what squeue and sinfo say, and what the jobs that wait are worth beside the room
-        on nodes."""
+        """Return the hosts that Slurm lists, and the nodes that the waiting jobs need in addition
+        to the room on present nodes."""
         never, ready = list[str](), list[SlurmNode]()
         with self._changing:
             seen, rules = self._slurm.view(), self._read_rules()
@@ -101,7 +101,7 @@ class SlurmSystem:
                     and rules.partition in node.partitions
                     and node.name not in self._joining - set(ours)
                 ]
-                # drained for no reason: a slurmctld that was killed forgets its last `resume`
+                # drained without need: a slurmctld that was killed forgets its last `resume`
                 for node in (seen.nodes[name] for name in ours if name in seen.nodes):
                     if node.heard and node.closed and not node.reason and not self._dry_run:
                         self._slurm.resume(node.name)
@@ -135,8 +135,9 @@ class SlurmSystem:
         )
 
     def _close_black_holes(self, seen: View, ours: Collection[str]) -> None:
-        """Drain nodes on which all jobs fail at once. They stay, for somebody to look at them. Only
-        some of the pool's are: where more fail so, it is the jobs, or what all nodes share."""
+        """Drain nodes on which all jobs fail at once. They stay in the pool for an administrator to
+        examine. At most a part of the pool is drained: if more nodes fail, the cause is the jobs,
+        or something that all nodes share."""
         closed = sum(
             node.name in ours and node.closed and node.reason == BLACK_HOLE
             for node in seen.nodes.values()
@@ -161,8 +162,8 @@ class SlurmSystem:
                 self._slurm.drain(name, BLACK_HOLE)
 
     def _read_rules(self) -> Rules:
-        """Return what the configuration says; it is read again now and then, as `scontrol
-        reconfigure` changes it."""
+        """Return the rules of Slurm's configuration. They are read again now and then, because
+        `scontrol reconfigure` changes them."""
         now = self._clock()
         if self._rules is None or now >= self._rules_read + RULES_LAST:
             self._rules_read = now
@@ -171,8 +172,8 @@ class SlurmSystem:
         return self._rules
 
     def _offered(self, seen: View, ours: Collection[str]) -> list[NodeKind]:
-        """Return what new nodes have: what the settings say, else the most that any node that has
-        joined had."""
+        """Return the kinds of new nodes: those of the settings, or else one with the largest
+        resources of all nodes that have joined."""
         if self._kinds:
             return self._kinds
         for node in (seen.nodes[name] for name in ours if name in seen.nodes):
@@ -215,8 +216,8 @@ class SlurmSystem:
     # ------------------------------------------------------------ joining
 
     def begin(self, member: Member) -> None:
-        """Delete a record of the node's name with another address, and put its jobs back into the
-        queue: a node that registers under it would keep that address."""
+        """Delete the record of a node with this name and another address, and requeue its jobs: a
+        new node that registers under the name would keep the old address."""
         self._departed.pop(member.hostname, None)
         self._joining.add(member.hostname)
         host = self.host(member.hostname)
@@ -261,8 +262,7 @@ class SlurmSystem:
     # ------------------------------------------------------------ leaving
 
     def close(self, host: Host, lost: bool) -> None:
-        """Drain the node. A node that is lost is set down instead, and all its jobs go back into
-        the queue."""
+        """Drain the node. A lost node is set down instead, and all its jobs are requeued."""
         if lost:
             for job in host.jobs:
                 self.requeue(job)
@@ -271,8 +271,7 @@ class SlurmSystem:
             self._slurm.drain(host.name, LEAVES)
 
     def requeue(self, job: Job) -> None:
-        """Put the job back into the queue. An interactive job cannot run again, and is
-        cancelled."""
+        """Requeue the job. An interactive job cannot run again, and is cancelled."""
         if job.state != "COMPLETING" and not self._slurm.requeue(job.id):
             log.warning(
                 "job %s ends with its node: it was not submitted by sbatch, and cannot run again",
@@ -281,8 +280,8 @@ class SlurmSystem:
             self._slurm.cancel(job.id)
 
     def notice(self, job: Job) -> float:
-        """Return how many seconds before its end a job wants its signal, as its script says; 0: it
-        wants none."""
+        """Return how many seconds before its end the job's script requests a signal; 0 if it
+        requests none."""
         wanted = self._end_signal(job.id)
         return float(wanted.seconds) if wanted else 0.0
 
@@ -294,9 +293,9 @@ class SlurmSystem:
         """Do nothing: slurmd ends with its machine."""
 
     def expel(self, name: str, lost: bool) -> None:
-        """Delete a node's record from Slurm. Raises `StillPlanned` while the backfill scheduler
-        counts on the node, and `NotYet` while its jobs have not ended. With `lost`, or from the
-        second attempt on, the node is set down first, which ends its jobs."""
+        """Delete a node's record from Slurm. Raises `StillPlanned` while the backfill scheduler has
+        a job planned on the node, and `NotYet` while its jobs have not ended. With `lost`, or from
+        the second attempt on, the node is set down first, which ends its jobs."""
         with self._changing:
             host = self.host(name)
             try:
@@ -319,8 +318,9 @@ class SlurmSystem:
                 self._departed[name] = host.address
 
     def _strike_off_revived(self, seen: View, coming: Counter[str]) -> None:
-        """Delete records of nodes that have left again: a killed controller forgets the last
-        changes, and would start jobs there. One that reports may be new, if nodes are coming."""
+        """Delete records of nodes that have left: a controller that was killed forgets its last
+        changes, and would start jobs there. A node that reports may be a new one, if nodes are on
+        their way."""
         hosts = self._hosts(seen)
         for host in [
             hosts[name] for name in list(self._departed) if name in hosts and not self._dry_run
@@ -336,12 +336,12 @@ class SlurmSystem:
 
     # ------------------------------------------------------------ maintenance
 
-    # Each node has a reservation for each window that takes it, whose name says all of it. So
-    # names tell which reservations are missing and which are out of date, also after a crash.
+    # Each node has a reservation for each window that takes it. Its name contains window, node and
+    # times, so names show which reservations are missing or out of date, also after a crash.
 
     def foresee(self, downtimes: Collection[Downtime], now: float) -> float:
-        """Reserve nodes for their downtimes: Slurm then starts only jobs that end before. Nodes for
-        which that fails leave in time all the same."""
+        """Reserve nodes for their downtimes, so that Slurm starts only jobs that end before. If
+        that fails for a node, it still leaves in time."""
         wanted = {
             f"cod-window-{one.window}-{one.host}-{one.begins:.0f}-{one.ends:.0f}"
             f".{self._table.partition}": one
@@ -366,12 +366,13 @@ class SlurmSystem:
         return 0.0
 
     def _bounded(self, node: SlurmNode) -> SlurmNode:
-        """Return the node with the time that is left until its maintenance."""
+        """Return the node with the seconds that are left until its maintenance."""
         begins = (self._downtimes or {}).get(node.name)
         return node if begins is None else replace(node, left=begins - self._clock())
 
     def _window_reservations(self, host: str = "") -> set[str]:
-        """Return the names of reservations for windows, of this pool's nodes or of one."""
+        """Return the names of the reservations for maintenance windows, of this pool's nodes or of
+        one."""
         host = host or "[a-z0-9-]+"
         name = re.compile(
             rf"cod-window-\d+-{host}-\d+-(\d+|inf)\.{re.escape(self._table.partition)}"
@@ -380,11 +381,11 @@ class SlurmSystem:
 
     # ------------------------------------------------------------ nodes for one job
 
-    # A node registers drained, and stays so until a job is bound to it: by a reservation of the
-    # node that is named after the partition and the job, and by the job's asking for that
-    # reservation. So no other job can start there, and Slurm's own books say whose the node is,
-    # also after a crash. The reservation ends when the job is over, or when it has to run
-    # elsewhere. Reservations with other names are an administrator's, or another pool's.
+    # A node registers drained, and stays so until a job is bound to it: the node gets a reservation
+    # named after the partition and the job, and the job is made to request that reservation. So no
+    # other job can start there, and Slurm itself records which job the node is for, also over a
+    # crash. The reservation ends when the job is over, or has to run elsewhere. Reservations with
+    # other names belong to an administrator or another pool.
 
     def _is_ready(self, node: SlurmNode) -> bool:
         return self._table.fresh and node.heard and node.closed and node.reason == READY
@@ -405,8 +406,8 @@ class SlurmSystem:
         return job if job != reservation.name and re.fullmatch(r"\d+(_\d+)?", job) else ""
 
     def _serve(self, seen: View, ours: Collection[str], never: list[str]) -> bool:
-        """End the reservations of jobs that are over or held, or whose nodes are leaving; take up
-        what was begun with others. Return whether anything changed."""
+        """End the reservations of jobs that are over or held, or whose nodes are leaving, and
+        complete interrupted bindings of other jobs. Return whether anything changed."""
         jobs = {job.name: job for job in seen.jobs}
         changed = False
         for one in [one for one in seen.reservations.values() if self._job_of(one)]:
@@ -427,7 +428,7 @@ class SlurmSystem:
         return changed
 
     def _assign(self, seen: View, placed: Mapping[str, tuple[str, ...]], never: list[str]) -> None:
-        """Bind jobs to nodes that wait for one."""
+        """Bind jobs to nodes that wait for a job."""
         users = {job.name: job.user for job in seen.jobs} | {
             str(job.array): job.user for job in seen.jobs if job.array
         }
@@ -442,8 +443,8 @@ class SlurmSystem:
 
     @contextmanager
     def _only_this_job(self, name: str, never: list[str]) -> Iterator[None]:
-        """Go on with other jobs when a command fails for one, as for one of a user whom Slurm does
-        not know."""
+        """Let a command fail for one job without failing the others, for example if Slurm does not
+        know the job's user. The error is added to `never`."""
         try:
             yield
         except CommandFailed as error:
@@ -451,7 +452,7 @@ class SlurmSystem:
             never.append(f"job {name}: {error}")
 
     def _end(self, reservation: Reservation, job: SlurmJob | None) -> None:
-        """End a reservation. Its nodes are closed first, so that nothing else starts there."""
+        """End a reservation. Its nodes are drained first, so that no other job starts there."""
         for name in reservation.nodes:
             self._slurm.drain(name, LEAVES)
         if job is not None:
@@ -459,7 +460,7 @@ class SlurmSystem:
         self._slurm.release(reservation.name)
 
     def _unbind(self, name: str) -> None:
-        """End what binds a node that leaves to a job."""
+        """End the reservation that binds a leaving node to a job."""
         seen = self._slurm.view()
         if reservation := self._bound(seen.reservations, name):
             waiting = self._job_of(reservation)
@@ -468,8 +469,8 @@ class SlurmSystem:
     def _spent(
         self, seen: View, ours: Collection[str], ready: Collection[SlurmNode]
     ) -> tuple[str, ...]:
-        """Return the nodes that are bound to no job that is in the queue or runs, and do not wait
-        for one."""
+        """Return the nodes that no queued or running job is bound to, and that do not wait for
+        one."""
         here = {job.name for job in seen.jobs}
         serving = {
             name
@@ -488,8 +489,8 @@ class SlurmSystem:
 
 
 def _shortfall(node: SlurmNode, kind: NodeKind) -> str:
-    """Return what a node has less of than its nodeset promises: jobs that want that would wait for
-    ever, and each look would ask for one more."""
+    """Return the resource of which a node has less than its nodeset promises; '' if there is none.
+    Jobs that need the resource would wait for ever, and each look would request a further node."""
     if node.cpus < kind.cpus:
         return f"{node.cpus} CPUs"
     if node.memory < (kind.memory or 0):

@@ -1,8 +1,7 @@
-"""A pool's nodes and jobs as the VCM sees them, whichever release of Slurm says so
-(`cod.vcm.slurm.layouts`), and the lists that all releases write into strings.
+"""The nodes and jobs of a Slurm pool, in one form for all releases of Slurm
+(`cod.vcm.slurm.layouts`), and readers for the lists that all releases write into strings.
 
-Whatever is not as it should be raises `NotUnderstood`: who cannot read the state of a pool must not
-change it.
+An unexpected form raises `NotUnderstood`: a pool that cannot be read must not be changed.
 """
 
 from __future__ import annotations
@@ -61,18 +60,18 @@ NOT_TAKING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class JobSize:
-    """Resources that a job, or one task of an array, asks for.
+    """Resources that a job, or one task of an array, requests.
 
-    least, most     nodes; `most` is 0 where the owner did not say, and `least` Slurm's guess then
-    tasks, cpus     in all; `tasks_per_node` 0: not said; `node_cpus`: CPUs that each node has to
+    least, most     nodes; `most` is 0 if the owner did not set it: then `least` is Slurm's guess
+    tasks, cpus     in all; `tasks_per_node` 0: not set; `node_cpus`: CPUs that each node has to
                     have
-    memory          MiB on each node, `cpu_memory` for each CPU; None: not said
+    memory          MiB on each node, `cpu_memory` for each CPU; None: not set
     node_gres, task_gres, job_gres   generic resources for each node, for each task, in all, as
                                      Slurm writes them
     features        the constraint (-C)
     whole           --exclusive
     required, excluded   nodes by name (-w, -x)
-    lasts           seconds that it may run, where maintenance bounds a node's time; else 0
+    lasts           seconds that it may run, if maintenance limits a node's time; else 0
     """
 
     least: int = 1
@@ -95,7 +94,7 @@ class JobSize:
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
-    """A job. The waiting tasks of an array are one.
+    """A job. The waiting tasks of an array are one job.
 
     id              its number
     name            as commands name it: the number, or ARRAY_TASK
@@ -132,20 +131,20 @@ class SlurmJob:
 
     @property
     def over(self) -> bool:
-        """Return whether the job has ended: Slurm lists it for a while."""
+        """Return whether the job has ended. Slurm lists such jobs for a while."""
         return self.state in OVER
 
     @property
     def waits(self) -> bool:
-        """Return whether the job is in the queue, for whatever reason."""
+        """Return whether the job is in the queue, for any reason."""
         return self.state == "PENDING" or self.state in HELD
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: what jobs have of it;
+    """A node that Slurm knows. `cpus_used`, `memory_used`, `gres_used`: the part that jobs use;
     memory in MiB; `cores` of a socket, `threads` of a core; `left`: seconds until maintenance takes
-    it."""
+    the node."""
 
     name: str
     address: str
@@ -189,8 +188,7 @@ _FACTORS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def task_ids(text: str) -> Iterator[int]:
-    """Return the tasks of an array that a list such as '1-9:2,20%4' names. Raises
-    `NotUnderstood`."""
+    """Return the tasks of an array in a list such as '1-9:2,20%4'. Raises `NotUnderstood`."""
     return chain.from_iterable(task_ranges(text.partition("%")[0]))
 
 

@@ -1,5 +1,5 @@
-"""Choice of the layout of a Slurm: `squeue --json=list` names its parsers, and 22.05, which has one
-only, knows no such question."""
+"""Choice of the layout for the installed Slurm. `squeue --json=list` lists its parsers, except in
+22.05, which has only one and refuses the option."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALONE = "doesn't allow an argument"
 
 
 def choose(listed: str) -> Layout:
-    """Return the layout by all that `squeue --json=list` says. Raises `NotUnderstood`."""
+    """Return the layout for the output of `squeue --json=list`. Raises `NotUnderstood`."""
     if ALONE in listed:
         return v22_05.LAYOUT
     known = re.findall(r"data_parser/(v[\d.]+)", listed)

@@ -1,5 +1,5 @@
-"""The common part of the layouts of all releases: a document is JSON of a shape, checked
-strictly."""
+"""Common parts of the layouts of all releases: a document is JSON of a given shape, strictly
+checked."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Layout:
 
     releases      for people
     queue, nodes  commands that list all jobs, and all nodes
-    node          the command that lists a node by its name, and perhaps others
-    read_jobs     returns the jobs, also those that are over
-    read_nodes    returns the nodes by name, without those that only say what nodes may be (FUTURE)
+    node          returns the command that lists the node of a name, and perhaps others
+    read_jobs     returns the jobs, including those that are over
+    read_nodes    returns the nodes by name, without those that only describe future nodes (FUTURE)
     """
 
     releases: str
@@ -98,7 +98,7 @@ class JobShape(Shape):
     time_limit: int | None  # minutes
 
     def job(self, states: Sequence[str], exclusive: bool) -> SlurmJob:
-        """Return the job. The first of `states` is what a VCM goes by. Raises `NotUnderstood`."""
+        """Return the job. The VCM uses the first of `states`. Raises `NotUnderstood`."""
         if not states or states[0] not in HELD | ON_NODES | OVER | {"PENDING"}:
             raise NotUnderstood(f"job {self.job_id} is in the state {','.join(states)!r}")
         if self.array_task_string:
@@ -146,7 +146,7 @@ class JobShape(Shape):
 
 
 class NodeShape(Shape):
-    """A node, in what all layouts have in common."""
+    """A node, with the fields that all layouts have in common."""
 
     name: str
     address: str
@@ -187,7 +187,7 @@ D = TypeVar("D", bound=Document)
 
 def document(command: str, output: bytes, shape: type[D]) -> D:
     """Return a command's output as a document of this shape. Raises `NotUnderstood`, or
-    `CommandFailed` where the output has errors."""
+    `CommandFailed` if the output has errors."""
     if len(output) > LARGEST:
         raise NotUnderstood(f"{command} --json: {len(output)} bytes of output")
     try:

@@ -1,4 +1,4 @@
-"""The layout of Slurm 22.05 (tried with 22.05.8): numbers are plain, a state is a word, and sinfo
+"""The layout of Slurm 22.05 (tried with 22.05.8): numbers are plain, a state is one word, and sinfo
 lists nodes."""
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class _Nodes(Document):
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` if the
-    output has errors."""
+    """Return the jobs, including those that are over. Raises `NotUnderstood`, or `CommandFailed` if
+    the output has errors."""
     return [
         one.job((one.job_state,), one.shared == "none")
         for one in document("squeue", output, _Jobs).jobs

@@ -1,8 +1,8 @@
-"""The layout of Slurm 23.11 to 26.05 (tried with 24.11.5 and 26.05.5): a number says whether it is
-set, a state is a list, and `scontrol show nodes` lists nodes.
+"""The layout of Slurm 23.11 to 26.05 (tried with 24.11.5 and 26.05.5): a number has a field that
+says whether it is set, a state is a list, and `scontrol show nodes` lists nodes.
 
-The parser is pinned by its name: of 22.05's successors v0.0.42 (24.11 to 26.05) is the newest that
-says whether a job is exclusive, and v0.0.40 (23.11 to 25.05) is the same in all that is read here.
+The parser is chosen by name. v0.0.42 (24.11 to 26.05) is the newest that says whether a job is
+exclusive; v0.0.40 (23.11 to 25.05) is the same in everything that is read here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cod.vcm.slurm.layouts.document import Document, JobShape, Layout, NodeShape
 from cod.vcm.slurm.view import NODE_STATES, SlurmJob, SlurmNode
 
 PARSERS = ("v0.0.42", "v0.0.40")  # the first that Slurm has is taken
-# of several words of a job's state, the first of these is what 22.05 calls its state
+# if a job's state has several words, the first of these is the state that 22.05 would show
 FLAGS = (
     "COMPLETING",
     "STAGE_OUT",
@@ -34,7 +34,8 @@ FLAGS = (
 
 
 def _value(number: Any) -> Any:
-    """Return the number, None if it is not set or infinite. The validator refuses anything else."""
+    """Return the number; None if it is not set or infinite. For other forms, return a text, which
+    the validator refuses."""
     match number:
         case {"set": bool(), "infinite": bool(), "number": int()}:
             return number["number"] if number["set"] and not number["infinite"] else None
@@ -47,7 +48,8 @@ def _count(number: Any) -> Any:
 
 
 def _only_gres(resources: str) -> str:
-    """Return a list of resources without those that other fields have: cpu=2 is there for `-c2`."""
+    """Return a list of resources without those that have fields of their own, such as cpu=2 for
+    `-c2`."""
     return ",".join(one for one in resources.split(",") if one.startswith("gres"))
 
 
@@ -96,7 +98,7 @@ class _Nodes(Document):
 
 
 def layout(parser: str) -> Layout:
-    """Return the layout, with one of its parsers."""
+    """Return the layout that reads the output of this parser."""
     json = f"--json={parser}"
     return Layout(
         f"23.11 to 26.05, by the parser {parser}",
@@ -109,8 +111,8 @@ def layout(parser: str) -> Layout:
 
 
 def jobs(output: bytes) -> list[SlurmJob]:
-    """Return the jobs, also those that are over. Raises `NotUnderstood`, or `CommandFailed` if the
-    output has errors."""
+    """Return the jobs, including those that are over. Raises `NotUnderstood`, or `CommandFailed` if
+    the output has errors."""
     found = []
     for one in document("squeue", output, _Jobs).jobs:
         flags = [flag for flag in FLAGS if flag in one.job_state]
