@@ -1,1 +1,2 @@
-"""The server on a host: what it has there, its parts, and their processes."""
+"""The server on a host: preparation of the host, the server's parts, and the processes that run
+them."""

@@ -5,7 +5,7 @@
     manager  the resource manager, deadlines, power, consoles, notices
     web      the REST API and the metrics
 
-Only this module knows all services; none of them knows the process that it runs in.
+Only this module knows all services; no service depends on the process that it runs in.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 METRICS_EVERY = 5.0  # seconds
 STARTS = (sys.executable, "-P", "-m", "cod.service.starts")
 """The process that reckons when waiting requests will start."""
-# A pass makes a hundred thousand records, all of them in use until it ends: with Python's own
-# thresholds a quarter of its time would be spent looking for garbage among them.
+# A pass of the manager makes a hundred thousand records, all in use until it ends. With Python's own
+# thresholds, a quarter of its time would go into garbage collections that find nothing.
 GARBAGE = (50_000, 20, 100)
 
 log = logging.getLogger("cod.service")
@@ -50,9 +50,9 @@ log = logging.getLogger("cod.service")
 
 @dataclass(frozen=True, slots=True)
 class PartContext:
-    """Objects that the services of a part are made of.
+    """Objects from which the services of a part are made.
 
-    changes  the site file, and what stands over it
+    changes  the site file, and the changed settings that override it
     key      of the tokens by which the site's other servers fetch images from this process
     """
 
@@ -68,7 +68,8 @@ class PartContext:
 
 def edge(context: PartContext) -> list[Any]:
     """Return DHCP and router advertisements on each subnet's interface, DHCP for relays on the
-    server addresses of subnets without one; DNS, TFTP and confd on each server address."""
+    server addresses of subnets without an interface, and DNS, TFTP and confd on each server
+    address."""
     from cod.net.confd.connection import AgentConnection
     from cod.net.confd.server import ConfdServer
     from cod.net.dhcp.ra import RouterAdvertiser
@@ -159,8 +160,9 @@ def edge(context: PartContext) -> list[Any]:
 
 
 def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> list[Any]:
-    """Return DHCP, DNS, TFTP and LDAP of isolated vclusters' networks; behind a relay, where all of
-    them are reached at one address, nothing if they are there for the site's subnets already."""
+    """Return DHCP, DNS, TFTP and LDAP for the networks of isolated vclusters. Behind a relay, all
+    networks use one server address: return nothing if the services for the site's subnets are at
+    this address already."""
     from cod.net.dhcp.ra import RouterAdvertiser
     from cod.net.dhcp.server import DhcpServer
     from cod.net.dns.server import DnsServer
@@ -174,7 +176,7 @@ def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> l
         return []
 
     def served(subnet: Subnet) -> list[Any]:
-        """Return what answers at the server's address of a subnet."""
+        """Return the services at the server's address in a subnet."""
         named = partial(DnsServer, g.reactor, g.pool, g.site, subnet.server, clock=g.clock)
         return [
             DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock),
@@ -213,7 +215,7 @@ def _nmp(g: PartContext, addresses: list[str]) -> Any:
 
 
 def _ldap(g: PartContext, authority: Ca, addresses: list[str]) -> list[Any]:
-    """Return the server that nodes look people up in, where the site has one."""
+    """Return the LDAP server that nodes look up users in, if the site has one."""
     from cod.net.ldap.server import LdapServer
     from cod.net.servertls import ServerTls
 
@@ -226,8 +228,8 @@ def _ldap(g: PartContext, authority: Ca, addresses: list[str]) -> list[Any]:
 
 
 def images(context: PartContext) -> list[Any]:
-    """Return the HTTP boot, image and metadata server, and what takes new images and captured disks
-    in."""
+    """Return the HTTP boot, image and metadata server, and the services that receive new images and
+    captured disks."""
     from cod.net.bootserver.captures import Captures
     from cod.net.bootserver.peers import Peers
     from cod.net.bootserver.server import HttpServer
@@ -377,8 +379,8 @@ PARTS: dict[str, Callable[[PartContext], list[Any]]] = {
 
 
 def load_program() -> None:
-    """Import what the parts import as they begin, for forks of this process. It has no reactor
-    afterwards: each fork installs its own."""
+    """Import all modules of the parts, for forks of this process. No reactor is installed: each
+    fork installs its own."""
     for room in ("cod.net", "cod.web", "cod.workers"):
         for module in pkgutil.walk_packages(importlib.import_module(room).__path__, f"{room}."):
             importlib.import_module(module.name)

@@ -30,15 +30,14 @@ log = logging.getLogger("cod.service")
 
 
 class BadService(Exception):
-    """The database or the data folder is not fit to be served from; the sentence says what to
-    do."""
+    """The database or the data folder cannot be used for a server; the text says what to do."""
 
 
 @contextmanager
 def only_one(settings: Settings, names: Iterable[str]) -> Iterator[ExitStack]:
-    """Hold the locks of those parts of this server. The kernel drops a lock with its process and
-    those forks of it that have not closed what this yields. Raises `BadService` where another
-    process holds one: two of them would take ports, agents and sockets from each other."""
+    """Hold the locks of those parts of this server. The kernel drops a lock when the process has
+    ended, and each fork that has not closed the yielded stack. Raises `BadService` if another
+    process holds one of the locks: the two would compete for ports, agents and sockets."""
     with ExitStack() as held:
         for name in names:
             path = settings.lock(name)
@@ -66,13 +65,15 @@ def only_one(settings: Settings, names: Iterable[str]) -> Iterator[ExitStack]:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Open a file of the run folder, but no link: a part could put one to another part's file."""
+    """Open a file of the run folder, but no symbolic link: another part could have put it there to
+    point at a file of a third part."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o660)
 
 
 def check_database(settings: Settings) -> None:
-    """Raise `BadService` where the database cannot be used. A part that its supervisor has started
-    waits for one that is away, as its flows would: it would be started again later and later."""
+    """Raise `BadService` if the database cannot be used. While the database is away, a part that a
+    supervisor has started waits for it: ending would only lengthen the pauses between its
+    starts."""
     from sqlalchemy.exc import DBAPIError
 
     from cod.store import schema
@@ -104,8 +105,8 @@ def check_database(settings: Settings) -> None:
 
 
 def prepare(site: Site, settings: Settings) -> None:
-    """Make the run folder, the keys and certificates that are missing, and the files that the
-    processes of this host count in (before prometheus_client is imported). Raises `BadService`."""
+    """Make the run folder, missing keys and certificates, and the folder for the metrics of this
+    host's processes (before prometheus_client is imported). Raises `BadService`."""
     counters = counters_folder(settings)
     try:
         settings.run.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -130,9 +131,9 @@ def prepare(site: Site, settings: Settings) -> None:
 
 
 def join(settings: Settings) -> None:
-    """Check that this part can write to the folders that `cod permissions` made, and keep its
+    """Check that this part can write to the folders that `cod permissions` has made, and keep its
     metrics there. Raises `BadService`."""
-    os.umask(0o027)  # the parts read each other's files, and write none of them
+    os.umask(0o027)  # parts may read, but not write, each other's files
     counters = counters_folder(settings)
     for folder in (settings.run, counters):
         if not (os.access(folder, os.W_OK) and folder.stat().st_gid in partusers.group_ids()):
@@ -149,21 +150,21 @@ def _count_in(counters: Path) -> None:
 
 
 def counters_folder(settings: Settings) -> Path:
-    """Return the folder that the processes of this host count in. It is in memory: a counter is a
-    mapped file, and on a full disk a process that counts would be killed by SIGBUS."""
+    """Return the folder for the metrics of this host's processes. It is in memory: a counter is a
+    mapped file, and on a full disk SIGBUS would kill a process that counts."""
     runtime = os.environ.get("RUNTIME_DIRECTORY", "").partition(":")[0]  # of a systemd unit
     if runtime:
         return Path(runtime, "metrics")
     if not MEMORY.is_dir():
         return settings.run / "metrics"
     data = blake2b(bytes(settings.data.resolve()), digest_size=8).hexdigest()
-    with suppress(FileNotFoundError):  # all parts' is one folder, whichever users they run as
+    with suppress(FileNotFoundError):  # one folder for all parts, whichever users they run as
         return MEMORY / f"cod-{settings.data.stat().st_uid}-{data}"
     return MEMORY / f"cod-{os.geteuid()}-{data}"
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder for this user alone. Raises `BadService` where somebody else has made it."""
+    """Make a folder for this user alone. Raises `BadService` if it belongs to another user."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
@@ -171,7 +172,7 @@ def _make_private(folder: Path) -> None:
 
 
 def forget_ended(counters: Path) -> None:
-    """Remove the counts of this process and of those that are gone."""
+    """Delete the metrics of ended processes, and those under this process's own id."""
     for file in counters.glob("*.db"):
         process = file.stem.rpartition("_")[2]
         if process == str(os.getpid()) or _has_ended(process):
@@ -179,8 +180,8 @@ def forget_ended(counters: Path) -> None:
 
 
 def _has_ended(process: str) -> bool:
-    """Return whether the process of that id is gone, or waits for its parent to notice its end:
-    an init that is slow to do so, as containers have, would keep its counts."""
+    """Return whether the process of that id does not exist, or is a zombie. A slow init, as in some
+    containers, may leave zombies for long, and their metrics must not stay."""
     try:
         state = Path("/proc", process, "stat").read_text("latin-1").rpartition(")")[2].split()[0]
     except OSError:
@@ -189,13 +190,14 @@ def _has_ended(process: str) -> bool:
 
 
 def has_own_user() -> bool:
-    """Return whether this process is a part that runs as its own user, and so without other parts'
-    secrets."""
+    """Return whether this process is a part that runs as a user of its own, and so cannot read
+    other parts' secrets."""
     return partusers.part_of(os.geteuid()) is not None
 
 
 def web_certificate(subnets: Iterable[Subnet], settings: Settings) -> webcert.WebCertificate:
-    """Return the site's own certificate, or the one that COD has made, made anew if need be."""
+    """Return the site's own certificate, or else the one that COD has made, renewed if
+    necessary."""
     listening = [
         address for address, _ in settings.listen if not ip_address(address).is_unspecified
     ]

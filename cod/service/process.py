@@ -1,4 +1,4 @@
-"""A part of the server as a process: its services run until it is told to stop."""
+"""A part of the server as a process: runs its services until it is told to stop."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ log = logging.getLogger("cod.service")
 
 
 def keep_time(reactor: Any) -> None:
-    """Have the reactor's time go on evenly. By the host's clock, Twisted's choice, all timers
-    stand still when it is set back, and nobody sees that it was set."""
-    ahead = time.time() - time.monotonic()  # it looks like the time of day, and is it at first
+    """Make the reactor's time independent of changes of the host's clock. With Twisted's default,
+    all timers stand still while the clock catches up after it was set back, and nothing shows
+    why."""
+    ahead = time.time() - time.monotonic()  # so that it starts at the time of day
     reactor.seconds = lambda: time.monotonic() + ahead
 
 
@@ -52,7 +53,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     engine = connect(settings.database)
     pool = Pool(engine, reactor, observe=metrics.observe)
-    # nodes get it by the seed
+    # nodes get it with their seed
     site = replace(site, authority=ca.certificate(settings.authority).decode())
     changes = SiteChanges(settings.path, load.tables(settings.path))
     wake = Wake(reactor, settings.run, name)
@@ -82,7 +83,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
 
 
 def said_of(name: str, context: PartContext) -> HostPart:
-    """Return what a part says of itself to the site's other servers."""
+    """Return the report of a part for the site's other servers."""
     addresses = dict.fromkeys(subnet.server for subnet in context.site.current.subnets)
     now = context.clock()
     return HostPart(
@@ -98,9 +99,9 @@ def said_of(name: str, context: PartContext) -> HostPart:
 
 
 def catch_stops(reactor: Any) -> None:
-    """Have SIGTERM and SIGINT stop the running reactor, once. A part may get two: of its
-    supervisor, and of systemd or a terminal, which signal all processes; Twisted's own handler logs
-    the second as an error (ReactorNotRunning)."""
+    """Have SIGTERM and SIGINT stop the running reactor, once. A part may get two signals: one from
+    its supervisor, and one from systemd or a terminal, which signal all processes. Twisted's own
+    handler logs the second as an error (ReactorNotRunning)."""
     stopping = False
 
     def stop(*_: Any) -> None:
@@ -114,7 +115,7 @@ def catch_stops(reactor: Any) -> None:
 
 
 def _stop(reactor: Any) -> None:
-    """Stop the reactor, unless it is stopping."""
+    """Stop the reactor, unless it is stopping already."""
     from twisted.internet.error import ReactorNotRunning
 
     with suppress(ReactorNotRunning):
@@ -131,8 +132,8 @@ class Running:
         self._changed: Sequence[SettingChange] = ()
 
     def start(self) -> None:
-        """Start all; what cannot start ends the process, which its supervisor (or systemd) starts
-        again."""
+        """Start all services. If one cannot start, the process ends, and its supervisor (or
+        systemd) starts it again."""
         signal.signal(signal.SIGHUP, lambda *_: self._context.reactor.callFromThread(self.reread))
         from twisted.internet.error import CannotListenError
 
@@ -152,8 +153,8 @@ class Running:
                 return
             self._started.append(service)
         gc.collect()
-        # modules stay to the end: to look for garbage among them would take a tenth of a second
-        # each time
+        # modules stay in use to the end: each garbage collection would spend a tenth of a second
+        # on them
         gc.freeze()
         gc.enable()  # `cod serve` loaded them without
         supervisor.tell("READY=1")
@@ -165,7 +166,8 @@ class Running:
         _stop(self._context.reactor)
 
     def stop(self) -> Any:
-        """Stop all, last started first; return a Deferred that fires when all have."""
+        """Stop all services, the last started first; return a Deferred that fires when all have
+        stopped."""
         from twisted.internet.defer import DeferredList, maybeDeferred
 
         self._context.wake.close()
@@ -174,7 +176,8 @@ class Running:
         )
 
     def reread(self) -> None:
-        """Read the site file again and take over what can change while running."""
+        """Read the site file again, and use those of its settings that may change in a running
+        server."""
         assert self._context.changes
         try:
             settings = self._context.changes.reread()
@@ -188,7 +191,7 @@ class Running:
         self.obey(self._changed)
 
     def obey(self, changes: Sequence[SettingChange]) -> None:
-        """Take over settings that were changed: the newest change of each."""
+        """Use settings that were changed; `changes` has the newest change of each."""
         assert self._context.changes
         self._changed = changes
         site, refused = self._context.changes.site(changes)
@@ -229,6 +232,5 @@ listen on."""
 
 
 def take_over(site: SiteRef, new: Site) -> None:
-    """Change the site, as every service of this process sees it, to the rules and the accounts of
-    `new`."""
+    """Give all services of this process the rules and accounts of the site `new`."""
     site.current = replace(site.current, **{name: getattr(new, name) for name in CHANGING})

@@ -32,9 +32,9 @@ log = logging.getLogger("cod.service")
 
 
 def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> int:
-    """Run the server until it is told to stop; return the exit status. One part runs in this
-    process, several in their own; `users`: each as the user that `security.partusers` says, whose
-    files `cod permissions` has made ready."""
+    """Run the server until it is told to stop; return the exit status. A single part runs in this
+    process, several run in processes of their own. With `users`, each runs as its user in
+    `security.partusers`, for whom `cod permissions` has prepared the files."""
     names = list(only) or list(PARTS)
     lacking = _lacking() if users else ""
     split = users and not lacking
@@ -103,7 +103,7 @@ def _addresses() -> set[str]:
 
 
 def _lacking() -> str:
-    """Return what keeps the parts from running as users of their own; '': nothing does."""
+    """Return why the parts cannot run as users of their own; '' if they can."""
     if os.geteuid():
         return "only root can start the parts as users of their own"
     if missing := partusers.missing():

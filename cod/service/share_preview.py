@@ -1,8 +1,8 @@
 """The process that tries other shares on recorded demand: `python -m cod.service.share_preview`.
 
-It reads the question of `flows.scheduler.shares.preview` from its standard input, and writes the
-answer, both JSON. Two simulations run one after the other, of the site as it is and as it would be.
-The process is nice, and ends at once after `SECONDS` of processor time.
+It reads the arguments of `flows.scheduler.shares.preview` from its standard input, and writes the
+result, both as JSON. Two simulations run one after the other: with the present shares, and with the
+other ones. The process has a low priority, and ends after `SECONDS` of processor time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NICE = 5  # more, and a busy host would not end it in time
 
 
 def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Return what differs between the scenario with its own groups and with the others."""
+    """Return the differences between the scenario with its own groups and with the other groups."""
     tables = question["scenario"]
     before = simulate(read(tables))
     after = simulate(read({**tables, "group": question["groups"]}))
@@ -52,7 +52,7 @@ def _waits(name: str, *results: dict[str, Any]) -> list[float]:
 
 
 def main() -> None:
-    """Answer one question."""
+    """Read one question and write its answer."""
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     json.dump(answer(json.load(sys.stdin)), sys.stdout)

@@ -1,8 +1,8 @@
-"""The process that reckons the starts of waiting requests: `python -m cod.service.starts`.
+"""The process that predicts the starts of waiting requests: `python -m cod.service.starts`.
 
-It reads the arguments of `policy.reservations.starts.predicted` from its standard input, and
-writes what that returns, both pickled; its parent is the only one that speaks to it. It is as nice
-as can be, and ends after `SECONDS` of processor time with what it knows by then.
+It reads the arguments of `policy.reservations.starts.predicted` from its standard input, and writes
+the result, both pickled. Only its parent has access to these pipes. It has the lowest priority, and
+ends after `SECONDS` of processor time with the predictions that it has by then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NICE = 19
 
 
 def main() -> None:
-    """Answer one question."""
+    """Read one question and write its answer."""
     os.nice(NICE)
     snapshot, policy, now, groups = pickle.load(sys.stdin.buffer)
     found = predicted(snapshot, policy, now, groups, go_on=lambda: time.process_time() < SECONDS)

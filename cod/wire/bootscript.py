@@ -1,11 +1,11 @@
-"""A boot plan written out for the loader that asked: iPXE script or PXELINUX configuration; and the
-secret's ramdisk.
+"""A boot plan in the language of the loader that asks for it: an iPXE script or a PXELINUX
+configuration; and the ramdisk with the boot's secret.
 
-Values come from templates, which users write, so none may begin a new line, a new command or an
-expansion. A plan that cannot be written safely is written as a refusal, which is what the machine's
-console then shows.
+Values come from templates, which users write, so no value may begin a new line, a new command or an
+expansion. A plan that cannot be written safely becomes a refusal, which the machine's console then
+shows.
 
-What the loaders need, learnt from the ones in use:
+Requirements of the loaders, found in those in use:
 
 - iPXE of 2019 (Debian 12) loads Linux on UEFI through the kernel's EFI stub, which finds ramdisks
   only by `initrd=` on its command line, one for each; under BIOS the same words do no harm.
@@ -13,8 +13,8 @@ What the loaders need, learnt from the ones in use:
   error sends them on to the next boot option. Hence `exit 1`. On BIOS a program finds the disk
   (`wire.diskloader`).
 - PXELINUX reads over TFTP: our own URLs become paths below the boot root.
-- The kernel wants each concatenated ramdisk to start at a multiple of four; loaders join files as
-  they are, so the secret's archive is padded to 512.
+- The kernel requires each concatenated ramdisk to start at a multiple of four; loaders concatenate
+  files unchanged, so the secret's archive is padded to 512.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMMANDS = {"||", "&&", ";"}
 
 
 class Unsafe(ValueError):
-    """A value of the plan cannot stand in a boot script."""
+    """A value of the plan must not be written into a boot script."""
 
 
 def ipxe(plan: BootPlan) -> str:
@@ -90,7 +90,7 @@ def _kernel(plan: BootPlan) -> list[str]:
 
 
 def _refusal(plan: BootPlan) -> list[str]:
-    # Not `exit`: that would go on to a disk which may hold what must not run now.
+    # Not `exit`: that would boot from a disk whose system must perhaps not run now.
     return [f"echo COD: {_plain(plan.why)}", "sleep 10", "reboot"]
 
 

@@ -1,9 +1,9 @@
-"""A captured disk on its way to the image server: pieces of chunks. Travels in the ramdisk.
+"""The pieces in which a captured disk is sent to the image server. Travels in the ramdisk.
 
-A piece is the body of one request: for each chunk a head (raw offset, raw length, length of what
-follows, BLAKE2b-256 of that) and the chunk as one zstd frame. Chunks are those of the manifest
-(`cod.wire.manifest`): aligned to `CHUNK` and as long, but for the last of a disk; they come in
-ascending order, and those that are all zeros do not come.
+A piece is the body of one request. For each of its chunks it has a head (raw offset, raw length,
+length of the frame, BLAKE2b-256 of the frame) and the chunk as one zstd frame. Chunks are those of
+the manifest (`cod.wire.manifest`): they begin at multiples of `CHUNK` and have this length, except
+for the last of a disk. They are sent in ascending order, and chunks of zeros are not sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LAST_WORD = 1 << 20  # bytes of the request that ends a capture
 
 
 class BadPiece(PeerError, ValueError):
-    """Not a piece; the text says why."""
+    """The bytes are not a piece; the text says why."""
 
 
 class Sent(NamedTuple):
@@ -40,7 +40,7 @@ def pack(raw_offset: int, raw_length: int, frame: bytes) -> bytes:
 
 
 def heads(body: bytes) -> bytes:
-    """Return the heads of a piece's chunks alone: what tells it from any other piece."""
+    """Return only the heads of a piece's chunks, which identify the piece."""
     return b"".join(
         HEAD.pack(each.raw_offset, each.raw_length, len(each.frame), bytes.fromhex(each.digest))
         for each in unpack(body)
@@ -48,8 +48,8 @@ def heads(body: bytes) -> bytes:
 
 
 def unpack(body: bytes) -> Iterator[Sent]:
-    """Yield the chunks of a piece, with their unchecked digests. Raises `BadPiece` for a truncated
-    one."""
+    """Yield the chunks of a piece; their digests are not checked. Raises `BadPiece` if the piece is
+    cut short."""
     at = 0
     while at < len(body):
         if len(body) - at < HEAD.size:

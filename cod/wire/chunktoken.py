@@ -1,9 +1,9 @@
-"""Tokens by which a node that receives an image gives its chunks to another. Travels in the
+"""Tokens by which nodes that receive an image may fetch chunks from each other. Travels in the
 ramdisk.
 
-The server gives a node a key for each order (`PassOn.key`), and those that may ask it a token each:
-'EXPIRES.MAC', where MAC is the HMAC-SHA256 with that key over the image's digest, the second in
-which the token expires, and the address of the node that asks.
+The server gives a node a key for each order (`PassOn.key`), and a token to each node that may fetch
+from it: 'EXPIRES.MAC', where MAC is the HMAC-SHA256 with that key over the image's digest, the
+second in which the token expires, and the address of the node that fetches.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def token(key: str, digest: str, address: str, expires: int) -> str:
 
 
 def allows(given: str, key: str, digest: str, address: str, now: float) -> bool:
-    """Return whether `given` lets the node at `address` have the image with that digest at
-    `now`."""
+    """Return whether the token `given` allows the node at `address` to fetch the image with that
+    digest at the time `now`."""
     expires = given.partition(".")[0]
     if not expires.isascii() or not expires.isdecimal() or len(expires) > 12:
         return False

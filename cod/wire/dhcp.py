@@ -1,13 +1,13 @@
-"""DHCP messages: bytes <-> `Packet`, and `Packet` <-> the records that the flow speaks.
+"""DHCP messages: bytes <-> `Packet`, and `Packet` <-> the records of the flow.
 
 RFC 2131 (format, where replies go), RFC 2132 (options), RFC 3046 (option 82, echoed last), RFC 3396
 (long options), RFC 3397 (option 119), RFC 4578 (options 93, 94, 97), RFC 6842 (option 61 is
 echoed), the PXE specification 2.1 (options 43 and 60) and iPXE's option 175.
 
-Known deviations. A reply to a client without an address and without the broadcast flag would go to
-its hardware address (RFC 2131 §4.1); a plain UDP socket cannot send that, as the client does not
-answer ARP yet, so it is broadcast, which the same paragraph allows. A missing end option is
-forgiven, an option that runs past the end of its field is not.
+Known deviations. A reply to a client without an address and without the broadcast flag should go to
+its hardware address (RFC 2131 §4.1). A plain UDP socket cannot send this, because the client does
+not answer ARP yet, so the reply is broadcast, which the same paragraph allows. A missing end option
+is accepted; an option that runs past the end of its field is not.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NETMASK, ROUTER, DNS, HOSTNAME, DOMAIN, BROADCAST_ADDRESS, VENDOR_INFO = 1, 3, 6
 REQUESTED, LEASE_TIME, OVERLOAD, TYPE, SERVER_ID, PARAMETERS, MESSAGE, MAX_SIZE = range(50, 58)
 VENDOR_CLASS, CLIENT_ID, SERVER_NAME, BOOTFILE, USER_CLASS, RELAY_INFO = 60, 61, 66, 67, 77, 82
 ARCH, UUID_OPTION, SEARCH, IPXE, PXELINUX_CONFIG, PXELINUX_PREFIX = 93, 97, 119, 175, 209, 210
-# user class of `cod doctor`, which looks for other servers: COD's own do not answer it
+# user class of `cod doctor`, which looks for foreign servers: COD's own do not answer it
 PROBE = b"cod-doctor"
 LONGEST_ID = 160  # hex digits of a circuit or remote id
 _PAD, _END = 0, 255
@@ -61,7 +61,7 @@ _NO_PROXY = b"\xb0\x01\x01"
 
 
 class DecodeError(PeerError, ValueError):
-    """The bytes are not a DHCP message that a server can use. For the debug log."""
+    """The bytes are not a DHCP message that a server can use. The text is for the debug log."""
 
 
 class Packet(NamedTuple):
@@ -109,7 +109,7 @@ def decode(data: bytes) -> Packet:
 
 
 def _options(options: dict[int, bytes], data: bytes, at: int) -> dict[int, bytes]:
-    """Add the options in `data` from offset `at`; an option that comes again is continued (RFC
+    """Add the options in `data` from offset `at` on. A repeated option continues its value (RFC
     3396)."""
     end = len(data)
     while at < end:
@@ -155,8 +155,8 @@ def _option(code: int, value: bytes) -> bytes:
 
 
 def query(packet: Packet, subnet: str | None) -> DhcpQuery:
-    """Return a client's message as the flow sees it; `subnet` is the socket's. Raises DecodeError
-    when it is no client's."""
+    """Return a client's message as the flow's record; `subnet` is the socket's. Raises DecodeError
+    if the message is not from a client."""
     options = packet.options
     kind = KINDS.get(int.from_bytes(options.get(TYPE, b""), "big"))
     if packet.op != 1 or packet.htype != 1 or packet.hlen != 6 or kind not in _FROM_CLIENTS:
@@ -235,7 +235,7 @@ def _uuid(value: bytes) -> str | None:
 
 
 def reply(packet: Packet, asked: DhcpQuery, answer: DhcpAnswer, subnet: Subnet) -> Packet:
-    """Return the answer to `packet`. What is the same for many clients is made once
+    """Return the answer to `packet`. Options that many clients share are made once
     (`_constant`)."""
     if answer.kind == "NAK":
         options = {
@@ -278,8 +278,8 @@ def _echo(packet: Packet, options: dict[int, bytes]) -> None:
 
 
 def _fit(options: dict[int, bytes], max_size: int) -> None:
-    """Leave out what a client can do without if the message would be larger than it takes (RFC 2132
-    §9.10)."""
+    """Drop the least important options if the message would be larger than the client accepts (RFC
+    2132 §9.10)."""
     room = max(max_size, _LEAST_SIZE) - _IP_UDP - _HEAD.size - len(MAGIC) - 1
     for code in (SEARCH, DOMAIN, HOSTNAME, SERVER_NAME):
         if sum(map(len, options.values())) + 2 * len(options) <= room:
@@ -291,9 +291,8 @@ def _fit(options: dict[int, bytes], max_size: int) -> None:
 def _constant(
     kind: str, stage: str, lease_time: float | None, domain: str | None, subnet: Subnet
 ) -> dict[int, bytes]:
-    """Return options of a reply that do not depend on the single client, which are kept for each
-    value of these arguments. An option that depends on what this client sent, such as its vendor
-    class, is added in `reply`."""
+    """Return the options of a reply that depend on these arguments only; they are cached. Options
+    that depend on the client's message, such as on its vendor class, are added in `reply`."""
     options = {TYPE: _TYPES[kind], SERVER_ID: ipv4(subnet.server).to_bytes(4, "big")}
     if lease_time is not None:
         options[LEASE_TIME] = int(lease_time).to_bytes(4, "big")
@@ -330,7 +329,7 @@ def dns_name(name: str) -> bytes:
 
 
 def destination(packet: Packet) -> tuple[str, int]:
-    """Return where a reply goes (RFC 2131 §4.1; see the deviation above)."""
+    """Return the address and port to send a reply to (RFC 2131 §4.1; see the deviation above)."""
     if packet.giaddr != _NO_ADDRESS:
         return _text(packet.giaddr), SERVER_PORT
     if packet.ciaddr != _NO_ADDRESS and packet.options.get(TYPE) != _TYPES["NAK"]:

@@ -1,15 +1,15 @@
-"""The program that starts a BIOS machine's system from the disk that COD wrote, whatever number the
-BIOS gives it.
+"""The program that starts a BIOS machine's system from the disk that COD has written, whatever
+number the BIOS gives this disk.
 
-A BIOS numbers its disks anew at each start: by its set-up, by what is plugged in, by the device
-that it booted from. A number that was right when the node was primed may be another disk's today.
-So the disk is known by its signature, four bytes of its first sector that cprime has made sure no
-other disk of the node has, and this program looks for it: it reads the first sector of each disk
-through the BIOS and starts the one with the signature.
+A BIOS numbers its disks anew at each start, depending on its set-up, on the disks present and on
+the device that it booted from. A number that was right when the node was primed may mean another
+disk later. The program therefore finds the disk by its signature, four bytes of the first sector:
+it reads the first sector of each disk through the BIOS, and starts the disk with the signature.
+cprime has made sure that no other disk of the node has the same.
 
 The program has the form of a Linux kernel (the kernel's Documentation/x86/boot.rst, protocol 2.03),
-since each loader in use can start one, and leaves the network card quiet before it does. There is
-nothing in its protected-mode part.
+because each loader in use can start a kernel, and shuts down the network card before. Its
+protected-mode part is empty.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ ea007c0000                           jmp 0:0x7c00, dl = the disk's number
 def loader(signature: int, lenient: bool = False) -> bytes:
     """Return the program for the disk with that signature.
 
-    lenient  start the first disk with a boot sector where no disk has the signature: for a system
-             whose owner may have written another partition table. A disk that was just written has
-             its signature, or is not seen by the BIOS
+    lenient  start the first disk with a boot sector if no disk has the signature: for a system
+             whose owner may have written another partition table. A disk that was just written
+             either has its signature, or is not seen by the BIOS
     """
     text = (
         f"\r\nCOD: the BIOS has no disk with signature {signature:08x}; rebooting\r\n".encode()

@@ -1,8 +1,8 @@
-"""DNS messages (RFC 1035, EDNS per RFC 6891): bytes <-> what is asked and what is answered. No I/O.
+"""DNS messages (RFC 1035, EDNS per RFC 6891): bytes <-> questions and answers. No I/O.
 
-dnslib knows the format; here is what a server makes of it: one question of class IN, its name
-compared without regard to case and repeated as it was written, answers that fit the client's
-datagram.
+dnslib knows the format. This module adds the rules of a server: a message has one question of class
+IN; its name is compared case-insensitively and repeated as the client wrote it; an answer fits the
+client's datagram.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ LABEL, NAME = 63, 255  # bytes of a label, of a whole name (RFC 1035, section 2.
 STREAM = 65535  # bytes of a message over TCP
 # bytes of a message of a whole zone: dnslib compresses names by pointers, which reach 16,384 bytes
 PART = 15_000
-# seconds: when secondaries ask by themselves, and give up
+# seconds after which secondaries ask by themselves, and after which they give up
 REFRESH, RETRY, EXPIRE = 3600, 600, 1_209_600
 
 
 class DecodeError(PeerError, ValueError):
-    """The bytes are not a question that a server could answer. For the debug log."""
+    """The bytes are not a question that a server could answer. The text is for the debug log."""
 
 
 class Unanswerable(Exception):
-    """A question that is not for this server; `reply` is the message to send."""
+    """The question must be refused; `reply` is the message to send."""
 
     def __init__(self, reply: bytes) -> None:
         super().__init__("refused")
@@ -59,11 +59,12 @@ class Unanswerable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question as it came. `room`: bytes that its answer may have; `recursive`: others may be
-    asked for it.
+    """A received question.
 
-    transfer  the whole zone is asked for; `known`: the serial of it that the client has, None: it
-              has none
+    room       bytes that its answer may have
+    recursive  the client allows forwarding
+    transfer   the whole zone is requested; `known`: the zone's serial that the client has, None if
+               it has none
     """
 
     record: DNSRecord
@@ -75,8 +76,8 @@ class Query:
 
 
 def decode(data: bytes, *, stream: bool = False) -> Query:
-    """Read a question. Raises `DecodeError` where silence is the answer, `Unanswerable` where a
-    refusal is."""
+    """Return the question in a message. Raises `DecodeError` for bytes that get no answer, and
+    `Unanswerable` for questions that get a refusal."""
     try:
         record = DNSRecord.parse(data)
     except Exception as error:  # the parser is others' and its input anybody's
@@ -89,7 +90,7 @@ def decode(data: bytes, *, stream: bool = False) -> Query:
             any(len(label) > LABEL for label in labels)
             or sum(len(label) + 1 for label in labels) + 1 > NAME
         ):
-            # dnslib reads it, and cannot write it
+            # dnslib can read such a name, but not write it
             raise DecodeError("a name that is longer than names can be")
     edns = next((extra for extra in record.ar if extra.rtype == QTYPE.OPT), None)
     room = STREAM if stream else min(LARGEST, max(PLAIN, edns.edns_len)) if edns else PLAIN
@@ -122,13 +123,13 @@ def refused(query: Query) -> bytes:
 
 
 def failed(query: Query) -> bytes:
-    """Return the answer that the server cannot tell now (SERVFAIL)."""
+    """Return the answer that the server cannot look up the name now (SERVFAIL)."""
     return _empty(query.record, "SERVFAIL")
 
 
 def encode(query: Query, answer: DnsAnswer, *, primary: str, domain: str, server: str) -> bytes:
-    """Return the reply. `primary` is the first of the zone's name servers; `server` the address of
-    this server as the client sees it."""
+    """Return the reply. `primary` is the first of the zone's name servers; `server` is this
+    server's address as the client uses it."""
     reply = _reply(
         query.record, "NXDOMAIN" if answer.code == "nxdomain" else "NOERROR", authority=True
     )
@@ -147,7 +148,7 @@ def encode(query: Query, answer: DnsAnswer, *, primary: str, domain: str, server
 
 
 def record(each: DnsRecord, primary: str, domain: str, name: DNSLabel | None = None) -> RR:
-    """Return a record as dnslib has it. `name`: the record's, as a client wrote it."""
+    """Return a record in dnslib's form. `name`: the record's name, as the client wrote it."""
     data: Any
     match each.type, each.data:
         case "A", int(address):
@@ -173,8 +174,8 @@ def _soa(primary: str, domain: str, serial: int) -> SOA:
 def transfer(
     query: Query, records: Sequence[DnsRecord], *, primary: str, domain: str
 ) -> Iterator[bytes]:
-    """Yield the messages of a whole zone (RFC 5936), whose SOA is the first of `records`; of
-    nothing but the SOA where the client has that already (RFC 1995)."""
+    """Yield the messages of a whole zone (RFC 5936), whose SOA is the first of `records`; if the
+    client has this serial already, only the SOA (RFC 1995)."""
     if query.known is not None and query.known == records[0].data:
         rest: Sequence[DnsRecord] = records[:1]
     else:
@@ -199,8 +200,8 @@ def notify(zone: str, number: int) -> bytes:
 
 
 def notified(data: bytes) -> tuple[int, bool] | None:
-    """Return the number of the NOTIFY that a message answers, and whether the secondary took it;
-    None if it answers none."""
+    """Return (number of the NOTIFY that the message answers, whether the secondary accepted it);
+    None if the message is no such answer."""
     if len(data) < 12 or not data[2] & 0x80 or data[2] >> 3 & 0xF != OPCODE.NOTIFY:
         return None
     return int.from_bytes(data[:2], "big"), data[3] & 0xF == RCODE.NOERROR
@@ -212,7 +213,7 @@ def serial_question(zone: str, number: int) -> bytes:
 
 
 def serial(data: bytes, zone: str) -> int | None:
-    """Return the serial of the zone in an answer to `serial_question`; None: the server does not
+    """Return the serial of the zone in an answer to `serial_question`; None if the server does not
     have the zone."""
     try:
         answers = DNSRecord.parse(data).rr
@@ -245,8 +246,8 @@ def _empty(record: DNSRecord, code: str) -> bytes:
 
 
 def answers(data: bytes, query: Query) -> bool:
-    """Return whether that is another server's reply to the question. Names are compared without
-    regard to case."""
+    """Return whether the message is another server's reply to the question. Names are compared
+    case-insensitively."""
     question = bytes(DNSRecord(query.record.header, q=query.record.q).pack())[12:]
     return (
         len(data) > 12

@@ -1,4 +1,4 @@
-"""The base of all errors of a peer: what it has sent cannot be understood, or may not be said."""
+"""The base of all errors of a peer: a message that cannot be understood, or that is not allowed."""
 
 from __future__ import annotations
 

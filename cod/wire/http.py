@@ -1,7 +1,7 @@
 """Requests for a file, without sockets: paths, conditions and ranges of HTTP/1.1 (RFC 9110, RFC
 3986).
 
-Framing of messages (RFC 9112) is h11's; this says which bytes of a file are the answer.
+h11 does the framing of messages (RFC 9112); this module decides which bytes of a file to send.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class BadTarget(PeerError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Status, the headers that depend on the request, and which bytes [start, start + length) to
-    send."""
+    """The answer's status, the headers that depend on the request, and the bytes [start, start +
+    length) to send."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -32,11 +32,11 @@ class Answer:
 
 
 def path_parts(target: bytes) -> list[str]:
-    """Return the path's segments, percent-decoded once, after they were taken apart: '%2f'
-    separates nothing.
+    """Return the path's segments, each percent-decoded once, after the path was split: '%2f' does
+    not separate segments.
 
     Takes origin form and absolute form; the query is dropped. Raises `BadTarget` for anything else,
-    and for segments that mean something to a file system ('..', a slash, a backslash, a control
+    and for segments with a meaning for a file system ('..', a slash, a backslash, a control
     character).
     """
     path = re.sub(rb"^https?://[^/?#]*", b"", target, flags=re.IGNORECASE).split(b"?")[0]
@@ -54,7 +54,7 @@ def path_parts(target: bytes) -> list[str]:
 def answer(headers: Mapping[bytes, bytes], size: int, etag: str) -> Answer:
     """Return the answer to a GET or HEAD of a file of `size` bytes; `headers` by lower-case name.
 
-    A range that is malformed, or one of several, is ignored, as RFC 9110 section 14.2 allows: the
+    A malformed range, or a list of several ranges, is ignored, as RFC 9110 section 14.2 allows: the
     whole file is sent.
     """
     same = (("ETag", etag), ("Accept-Ranges", "bytes"))

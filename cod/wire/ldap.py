@@ -1,9 +1,8 @@
 """LDAP messages (RFC 4511): bytes of requests -> records, answers -> bytes. ldaptor knows their
 BER.
 
-Every fault of a message is a `PeerError`: ldaptor's decoder answers wrong types by assertions and
-by whatever error Python finds first, and prints tags that it does not know, so that none of them
-get as far as that here.
+Every error in a message is a `PeerError`. ldaptor's decoder reacts to wrong types with assertions
+and other errors of Python, and prints unknown tags, so wrong types and tags are rejected before.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _NOTICE = "1.3.6.1.4.1.1466.20036"  # notice of disconnection
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Somebody says who they are. `simple`: by name and password, else by SASL."""
+    """A sign-in. `simple`: by name and password, else by SASL."""
 
     version: int
     name: str
@@ -38,12 +37,12 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Unbind:
-    """The end of a connection."""
+    """A client's end of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """An earlier request is no longer wanted."""
+    """A client's wish to abandon an earlier request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Extended:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request to add, change, rename, delete or compare: its tag."""
+    """A request to add, change, rename, delete or compare, which is always refused: its tag."""
 
     tag: int
 
@@ -73,8 +72,8 @@ class Message:
 
 
 def length(data: bytes | bytearray) -> int | None:
-    """Return how many bytes the message at the beginning of `data` has; None: its head is not there
-    yet. Raises `PeerError`."""
+    """Return the length of the message at the beginning of `data`, in bytes; None if its head has
+    not arrived completely. Raises `PeerError`."""
     if len(data) < 2:
         return None
     if data[0] != 0x30:
@@ -94,7 +93,7 @@ def length(data: bytes | bytearray) -> int | None:
 
 
 class _Strict(pureber.BERDecoderContext):  # type: ignore[misc]
-    """Knows the universal types, and refuses all others."""
+    """A decoder's context that knows the universal types, and refuses all others."""
 
     def lookup_id(self, id: int) -> Any:
         """Return the class of a tag."""
@@ -105,14 +104,14 @@ class _Strict(pureber.BERDecoderContext):  # type: ignore[misc]
 
 
 class _Change:
-    """A request whose contents do not matter: it is refused."""
+    """A request that is refused whatever its contents."""
 
     def __init__(self, tag: int) -> None:
         self.tag = tag
 
     @classmethod
     def fromBER(cls, tag: int, content: bytes, berdecoder: Any = None) -> _Change:
-        """Return the request; `content` stays unread."""
+        """Return the request without reading `content`."""
         return cls(tag)
 
 
@@ -121,7 +120,7 @@ class _ControlsContext(_Strict):
 
 
 class _Controls(pureldap.LDAPControls):  # type: ignore[misc]
-    """ldaptor's, with strict types."""
+    """ldaptor's class, with strict types."""
 
     @classmethod
     def fromBER(cls, tag: int, content: bytes, berdecoder: Any = None) -> _Controls:
@@ -216,7 +215,7 @@ def _request(value: Any, page: int | None, cookie: bytes) -> Any:
 
 
 def _paged(value: Any) -> tuple[int, bytes]:
-    """Return size and cookie of a request for a page."""
+    """Return size and cookie of a request for a page of results."""
     parts, used = pureber.berDecodeObject(_Strict(), _octets(value))
     size, cookie = parts
     if used != len(value) or _number(size.value) < 0:
@@ -233,7 +232,7 @@ _COMPARISONS = (
 
 
 def _filter(value: Any, deep: int, left: list[int]) -> LdapFilter:
-    """Return a filter; `left` counts down the filters that the search may still have."""
+    """Return a filter. `left` counts down the filters that the search may still contain."""
     left[0] -= 1
     if not deep or left[0] < 0:
         raise PeerError(
@@ -310,7 +309,8 @@ def entry(number: int, found: LdapEntry) -> bytes:
 
 
 def done(number: int, code: LdapCode, text: str = "", cookie: str | None = None) -> bytes:
-    """Return the end of a search; `cookie`: of a page, where the next one begins."""
+    """Return the end of a search. `cookie`: the place where the next page begins; None: the search
+    is not paged."""
     controls = None
     if cookie is not None:
         value = pureber.BERSequence(
@@ -325,7 +325,8 @@ def done(number: int, code: LdapCode, text: str = "", cookie: str | None = None)
 def answer(
     number: int, request: object, code: LdapCode, text: str = "", value: bytes | None = None
 ) -> bytes:
-    """Return the answer to any other request; `value`: of an extended one."""
+    """Return the answer to any other request. `value`: the value of the answer to an extended
+    request."""
     if isinstance(request, LdapSearch):
         return done(number, code, text)
     if isinstance(request, Bind):

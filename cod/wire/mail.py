@@ -24,11 +24,11 @@ def message(
     to: Sequence[str],
     remedy: str = "",
 ) -> bytes:
-    """Return the mail, with CR LF. It is the same at each attempt, its Message-ID too, because mail
-    systems drop repeats.
+    """Return the mail, with CR LF. Each attempt gives the same mail, with the same Message-ID,
+    because mail systems drop repetitions.
 
     remedy        a line that says what to do and where; '' for none
-    whom          for whom the notice is, as its last line names them
+    whom          the recipients of the notice, as its last line names them
     site, domain  the site's name and DNS suffix
     sender, to    plain addresses, already checked (`policy.notice_delivery.addresses`)
     """
@@ -53,7 +53,7 @@ def _one_line(text: str) -> str:
 
 
 def letter(site: str, subject: str, about: str, sender: str, to: str, at: float) -> bytes:
-    """Return a mail to one address that is no notice, with CR LF."""
+    """Return a mail to one address that is not a notice, with CR LF."""
     mail = EmailMessage(policy=WRITTEN)
     mail["From"] = Address(f"COD {_one_line(site)}", addr_spec=sender)
     mail["To"] = Address(addr_spec=to)

@@ -34,7 +34,7 @@ LIMIT = 256 << 20  # bytes of a manifest: enough for two terabytes in use
 
 
 class BadManifest(PeerError):
-    """Not a manifest that this version can use; the text says why."""
+    """The document is not a manifest that this version can use; the text says why."""
 
 
 class Chunk(NamedTuple):
@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest, read. Sizes in bytes."""
+    """A decoded manifest. Sizes in bytes."""
 
     size: int
     chunk: int
@@ -102,8 +102,8 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes) -> Manifest:
-    """Return the manifest that `data` holds. Raises BadManifest, also where its chunks do not lie
-    one after the other."""
+    """Return the manifest in `data`. Raises BadManifest, also if its chunks overlap or are not in
+    order."""
     try:
         document = json.loads(data)
         if (document["format"], document["version"]) != (FORMAT, VERSION):

@@ -62,14 +62,14 @@ _NO_FOLDER: Tree = {}
 
 
 def wants_peers(parts: Sequence[str]) -> bool:
-    """Return whether the document at that path tells of the vcluster's other nodes."""
+    """Return whether the document at that path contains the vcluster's other nodes."""
     return len(parts) == 2 and parts[0] in VERSIONS and parts[1] in ("cod.json", "hosts")
 
 
 def document(
     metadata: Metadata, parts: Sequence[str], peers: Iterable[PeerNode] = ()
 ) -> tuple[str, str] | None:
-    """Return the document at a path and its media type; None: there is none.
+    """Return the document at a path and its media type; None if there is none.
 
     parts  the path's segments without an empty one at the end; the first is one of `ROOTS`, or
            there is none
@@ -101,14 +101,14 @@ def document(
 
 
 def _listing(folder: Tree) -> str:
-    """Return a folder's names, a slash behind each that is a folder itself."""
+    """Return a folder's names, with a slash behind each folder."""
     return "\n".join(
         name if isinstance(content, str) else f"{name}/" for name, content in folder.items()
     )
 
 
 def _without(values: Mapping[str, str | Tree]) -> dict[str, str | Tree]:
-    """Return what has a value: an unknown one is not listed, and not found."""
+    """Return the entries that have a value. Entries without one are not listed, and not found."""
     return {name: value for name, value in values.items() if value}
 
 
@@ -124,8 +124,8 @@ def _ec2(metadata: Metadata) -> Tree:
 
 
 def _meta_data(metadata: Metadata) -> Tree:
-    """Return EC2's tree of the node. What COD alone knows is added to `_everything`, and to a tree
-    of another's format only where that format has a name for it."""
+    """Return EC2's tree of the node. Facts that only COD has belong in `_everything`, and in the
+    trees of other formats only if the format has a name for them."""
     m = metadata
     nic = _without(
         {
@@ -210,7 +210,7 @@ def _seconds(at: float | None) -> str:
 
 
 def _everything(metadata: Metadata, peers: Sequence[PeerNode]) -> Mapping[str, object]:
-    """Return the document `cod.json`, which has all of the record."""
+    """Return the document `cod.json`, which contains all facts of the record."""
     m = metadata
     return {
         "version": 1,

@@ -1,7 +1,7 @@
-"""A browser's form with a file at its end, read as it comes (RFC 7578, RFC 2046 section 5.1).
+"""A browser's form with a file at its end, read while it arrives (RFC 7578, RFC 2046 section 5.1).
 
-Browsers say how long the whole body is, and end it with nothing but the closing delimiter. So the
-file's length is known as soon as its headers have been read, before its bytes come.
+Browsers send the length of the whole body, and nothing but the closing delimiter behind the file.
+The file's length is therefore known as soon as its headers have been read, before its bytes arrive.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def boundary(content_type: str) -> bytes:
 
 
 class FileForm:
-    """The fields before the file in `fields`; then `size` is the file's length, and `feed` gives
-    its bytes.
+    """A form that is being read. The fields before the file are in `fields`; then `size` is the
+    file's length, and `feed` returns its bytes.
 
     length  of the whole body
     """
@@ -55,7 +55,7 @@ class FileForm:
         self._tail, self._count = b"", 0
 
     def feed(self, data: bytes) -> bytes:
-        """Return what of the file is in the next bytes of the body. Raises BadForm."""
+        """Return the file's bytes in the next bytes of the body. Raises BadForm."""
         self._taken += len(data)
         if self.size is None:
             self._early += data
@@ -76,13 +76,14 @@ class FileForm:
         return own
 
     def close(self) -> None:
-        """End the form: all has come. Raises BadForm if something else than one file was at the
-        end."""
+        """End the form, which has arrived completely. Raises BadForm unless it ended with one
+        file."""
         if self.size is None or self._given != self.size or self._rest != self._closing:
             raise BadForm(_LAST)
 
     def _field(self) -> bool:
-        """Take the next field out of `_early`, if it is all there; of the file, its headers."""
+        """Remove the next field from `_early`, if it has arrived completely; of the file, its
+        headers. Return whether there was one."""
         head, found, rest = self._early.partition(_CRLF + _CRLF)
         if not found:
             return False

@@ -1,10 +1,10 @@
-"""A serial console's output, as text that can be shown: bytes from a machine that may be hostile ->
+"""A serial console's output as text that can be shown: bytes from a machine that may be hostile ->
 str.
 
-A terminal would obey control sequences (ECMA-48): move about, hide, answer back. Here they are
-taken out. Where the cursor is put somewhere else, as firmware does to draw its screens, a new line
-begins. Characters that change the direction or the look of others go, too. What is no UTF-8 becomes
-U+FFFD.
+A terminal would obey control sequences (ECMA-48): move the cursor, hide text, send answers. They
+are removed here. A sequence that moves the cursor, as firmware uses to draw its screens, begins a
+new line. Characters that change the direction or the look of others are removed, too. Bytes that
+are not UTF-8 become U+FFFD.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _EMPTY_LINES = re.compile(r"\n{3,}")
 
 
 def plain(data: bytes) -> str:
-    """Return the text in what was sent: lines that end with '\\n', and no control characters but
-    tabs."""
+    """Return the text in the bytes: lines that end with '\\n', without control characters other
+    than tabs."""
     text = _SEQUENCE.sub(_moved, data.decode(errors="replace"))
     text = _HIDDEN.sub("", text)
     return _EMPTY_LINES.sub("\n\n", _END_OF_LINE.sub("\n", text))
@@ -42,9 +42,9 @@ def _moved(sequence: re.Match[str]) -> str:
 
 
 def whole(data: bytes) -> int:
-    """Return how many of the bytes can be shown now: the rest is the beginning of a character, of a
-    sequence or of a line's end, whose other half is yet to come. A sequence that does not end is
-    not waited for."""
+    """Return how many of the bytes can be shown now. The rest is the beginning of a character, of a
+    control sequence or of a line's end whose other half is still to come. A sequence that is too
+    long is not waited for."""
     end = len(data)
     begin = data.rfind(b"\x1b", max(0, end - LONGEST))
     if begin >= 0 and _SEQUENCE.match(data[begin:].decode(errors="replace")) is None:
@@ -72,6 +72,6 @@ def _cut(tail: bytes) -> int:
 
 
 def from_line(data: bytes) -> int:
-    """Return where the first whole line begins in bytes that were cut out of the middle; 0 where
-    there is none near."""
+    """Return where the first whole line begins in bytes from the middle of an output; 0 if no line
+    begins near."""
     return data.find(b"\n", 0, 4096) + 1

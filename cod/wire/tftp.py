@@ -1,23 +1,23 @@
 """TFTP, read-only, without sockets or clocks: RFC 1350, 2347, 2348 (blksize), 2349 (timeout,
 tsize), 7440 (windowsize).
 
-A `TftpSession` sends one file to one client. It is fed the client's datagrams and the time, and
-gives back what to send, as `Burst`s: runs of equally long datagrams that a kernel with UDP_SEGMENT
-takes in one call. tftpy's packet classes read and write everything that carries text; the
-acknowledgement and the DATA header, four bytes each and thousands a second, are read and written
+A `TftpSession` sends one file to one client. It takes the client's datagrams and the time, and
+returns the datagrams to send as `Burst`s: runs of equally long datagrams that a kernel with
+UDP_SEGMENT takes in one call. tftpy's packet classes read and write everything that carries text;
+acknowledgements and DATA headers, four bytes each and thousands a second, are read and written
 here.
 
-How a session moves. Blocks are counted from 1 without end; on the wire the count wraps from 65535
-to 0, as the other servers do (RFC 1350 does not foresee it). An answer to options (OACK) is treated
-as block 0, which the client acknowledges like any other. `_acked` is the last block that the client
-has, `_sent` the last one that left: an acknowledgement inside that stretch is progress, and the
-next window starts right behind it, whether that means going on or going back (RFC 7440 section 4).
-Any other acknowledgement is old or invented, and is dropped.
+How a session proceeds. Blocks are counted from 1 without end; on the wire the count wraps from
+65535 to 0, as in other servers (RFC 1350 does not foresee it). An answer to options (OACK) counts
+as block 0, which the client acknowledges like any other block. `_acked` is the last block that the
+client has acknowledged, `_sent` the last one that was sent. An acknowledgement of a block between
+these two is progress, and the next window starts right behind that block, whether that means going
+on or going back (RFC 7440 section 4). Any other acknowledgement is old or forged, and is dropped.
 
 A repeated acknowledgement is dropped too (RFC 1123 section 4.2.3.1: answering each one doubles the
-traffic for ever), with one exception: with a window, it means that the first block of the window
-was lost, and the window is sent again, but then not for the following window, so that duplicates
-made by the network die out.
+traffic for ever), with one exception. With a window, it means that the first block of the window
+was lost, so the window is sent again; but a repetition is then ignored for the following window, so
+that duplicates made by the network die out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tftpy.TftpShared import TftpException
 
 from cod.wire.errors import PeerError
 
-# it logs a peer's ERROR packets, as many as the peer likes
+# tftpy logs every ERROR packet of a peer, without a limit
 logging.getLogger("tftpy").setLevel(logging.CRITICAL)
 
 NOT_DEFINED, NOT_FOUND, ACCESS_VIOLATION, ILLEGAL = 0, 1, 2, 4
@@ -54,7 +54,7 @@ _parse = TftpPacketFactory().parse
 
 
 class Malformed(PeerError):
-    """Not a request that TFTP knows. The message is for the client."""
+    """The datagram is not a request that TFTP knows. The text is for the client."""
 
 
 class Burst(NamedTuple):
@@ -94,8 +94,8 @@ class SessionLimits:
     timeout       seconds before the first retransmission, unless the client sets it
     retries       retransmissions without progress before the end, once the client has answered
     unanswered    the same before its first answer: a forged sender's address gets little traffic
-    amplified     bytes sent to an address that never answered, without options, for each byte from
-                  there
+    amplified     bytes sent to an address that never answered, without options, for each byte
+                  received from it
     window_bytes  bytes in a window, with any windowsize (a socket's buffer must hold them)
     """
 
@@ -112,8 +112,8 @@ DEFAULTS = SessionLimits()
 
 
 class Credit:
-    """Bytes that may be sent to addresses that never acknowledged anything: at most `factor` times
-    the bytes that came from there, headers counted. Forged requests gain nothing.
+    """Limits the bytes that may be sent to addresses that never acknowledged anything: at most
+    `factor` times the bytes received from there, headers included. Forged requests gain nothing.
 
     Only a transfer without options needs it: an answer to options is as short as the request, a
     first block is not.
@@ -134,11 +134,11 @@ class Credit:
             self._left.popitem(last=False)
 
     def answered(self, address: str) -> None:
-        """Count everything that will come as paid: somebody is there."""
+        """Lift the limit of an address, which has answered."""
         self._left[address] = math.inf
 
     def knows(self, address: str) -> bool:
-        """Return whether somebody there has answered."""
+        """Return whether the address has answered."""
         return self._left.get(address) == math.inf
 
     def pays(self, address: str, size: int) -> bool:
@@ -202,8 +202,8 @@ def negotiate(
 
 
 class TftpSession:
-    """One file on its way to one client. `content` must not change its length while the session
-    lives.
+    """The transfer of one file to one client. The length of `content` must not change while the
+    session exists.
 
     deadline   when `tick` has something to do, in the caller's seconds
     outcome    '' while running, then 'done', 'timeout' or 'error' (the client sent one)
@@ -237,7 +237,7 @@ class TftpSession:
         self._blksize = granted.get("blksize", 512)
         self._window = granted.get("windowsize", 1)
         self._timeout = float(granted.get("timeout", limits.timeout))
-        # a short block, if need be an empty one, says the file ends
+        # the file ends with a short block, which may be empty
         self._last = len(content) // self._blksize + 1
         self._stride = max(1, min(MOST_SEGMENTS, LARGEST_BURST // (self._blksize + 4)))
         self._oack = _oack(granted) if granted else b""
@@ -255,7 +255,7 @@ class TftpSession:
 
     @property
     def first(self) -> int:
-        """Return the bytes of the first block, where no option was agreed on; else 0."""
+        """Return the size of the first block's datagram if no option was agreed on; else 0."""
         return 0 if self._oack else 4 + min(self._blksize, len(self._content))
 
     def start(self, now: float) -> Sequence[Burst]:
@@ -263,7 +263,7 @@ class TftpSession:
         return self._send(now)
 
     def receive(self, datagram: bytes, now: float) -> Sequence[Burst]:
-        """Return what a datagram from the client leads to. Everything that makes no sense is
+        """Return the datagrams to send after a datagram of the client. Meaningless ones are
         dropped."""
         if self.outcome:
             return NOTHING
@@ -292,8 +292,8 @@ class TftpSession:
         return NOTHING
 
     def tick(self, now: float) -> Sequence[Burst]:
-        """Send again what was not acknowledged in time, waiting twice as long each time; in the end
-        give up."""
+        """Repeat blocks that were not acknowledged in time, waiting twice as long each time; after
+        the last retry, give up."""
         if self.outcome or now < self.deadline:
             return NOTHING
         self._tries += 1
@@ -323,9 +323,9 @@ class TftpSession:
         ]
 
     def _wait(self) -> float:
-        """Return the seconds to wait, twice as long each time. Before the client has answered its
-        timeout is not heeded beyond `LONGEST_WAIT`: a forged request for 255 seconds would occupy
-        the server for a quarter of an hour."""
+        """Return the seconds to wait, twice as long each time. Before the client has answered, its
+        timeout counts only up to `LONGEST_WAIT`: a forged request with 255 seconds would occupy the
+        server for a quarter of an hour."""
         longest = max(LONGEST_WAIT, self._timeout) if self.answered else LONGEST_WAIT
         return min(self._timeout * (1 << self._tries), longest)
 

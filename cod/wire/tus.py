@@ -1,9 +1,9 @@
 """Headers of the tus protocol 1.0 for resumable uploads
-(https://tus.io/protocols/resumable-upload), both ways.
+(https://tus.io/protocols/resumable-upload), read and written.
 
-A file is created with its length (POST), its pieces are appended (PATCH) at the offset that the
-server says it has (HEAD). Extensions spoken here: creation, creation-with-upload, expiration,
-checksum, termination.
+A client creates a file with its length (POST), and appends its pieces (PATCH) at the offset that
+the server tells (HEAD). Extensions: creation, creation-with-upload, expiration, checksum,
+termination.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cod.wire.errors import PeerError
 VERSION = "1.0.0"
 EXTENSIONS = "creation,creation-with-upload,expiration,checksum,termination"
 PIECE_TYPE = "application/offset+octet-stream"
-# all in hashlib under these names; the protocol asks for sha1
+# hashlib has all of them under these names; the protocol requires sha1
 ALGORITHMS = ("sha256", "sha1", "md5")
 MISMATCH = 460  # the protocol's own status: a piece's checksum is wrong
 LARGEST = 2**63 - 1  # what a column holds
@@ -59,7 +59,7 @@ def metadata(text: str) -> dict[str, str]:
 
 
 def encode_metadata(values: Mapping[str, str]) -> str:
-    """Return the same, written; keys without a value stand alone."""
+    """Return the text of Upload-Metadata. Keys without a value stand alone."""
     return ",".join(
         f"{key} {base64.b64encode(value.encode()).decode()}".rstrip()
         for key, value in values.items()

@@ -1,10 +1,10 @@
 """A notice as it is posted to a webhook: the JSON document, and the signature by which the receiver
-knows the sender.
+recognises the sender.
 
-Signed as the Standard Webhooks specification has it (standardwebhooks.com), so that receivers find
-a library for it: `webhook-signature` is 'v1,' and the base64 of HMAC-SHA256 over
-'ID.TIMESTAMP.BODY' under the group's key. Each group has a key of its own, derived from the site's,
-so that no group can sign for another and there is nothing to store.
+Signatures follow the Standard Webhooks specification (standardwebhooks.com), for which receivers
+find libraries: `webhook-signature` is 'v1,' and the base64 of HMAC-SHA256 over 'ID.TIMESTAMP.BODY'
+under the group's key. Each group has a key of its own, derived from the site's, so that no group
+can sign for another and nothing has to be stored.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from cod.model import Notice
 
 
 def group_key(site_key: bytes, group_id: int, name: str, turn: int = 0) -> bytes:
-    """Return the group's key, after it was changed `turn` times. With the name, because a database
-    may give a deleted group's id to a later one."""
+    """Return the group's key, after it was changed `turn` times. The name is part of it, because a
+    database may give a deleted group's id to a later group."""
     text = f"webhook {group_id} {name}" + (f" {turn}" if turn else "")
     return hmac.digest(site_key, text.encode(), hashlib.sha256)
 
@@ -33,8 +33,8 @@ def secret(key: bytes) -> str:
 def body(
     site: str, notice: Notice, group: str | None, vcluster: str | None, portal: str = ""
 ) -> bytes:
-    """Return the JSON document, the same at each attempt. `portal`: where browsers reach it; '':
-    not known."""
+    """Return the JSON document, the same at each attempt. `portal`: the portal's address for
+    browsers; '' if it is not known."""
     document = {"site": site, **document_of(notice, group, vcluster)}
     if notice.link:
         document["link"] = portal + notice.link
@@ -42,8 +42,8 @@ def body(
 
 
 def document_of(notice: Notice, group: str | None, vcluster: str | None) -> dict[str, Any]:
-    """Return a notice by names: `group` is null for the site's administrators. `events`: the events
-    of a notice for programs."""
+    """Return a notice as a document with names: `group` is null for the site's administrators.
+    `events`: the events of a notice for programs."""
     document = {
         "id": notice.id,
         "at": notice.at,
@@ -71,8 +71,8 @@ def headers(key: bytes, site: str, notice: Notice, now: float, content: bytes) -
 
 
 def unique(site: str, notice: Notice) -> str:
-    """Return the id by which a receiver knows a repeat. The row's id alone does not suffice: a
-    restored database assigns it again."""
+    """Return the id by which a receiver recognises a repetition. The row's id alone does not
+    suffice: a restored database assigns it again."""
     digest = hashlib.blake2b(
         f"{site} {notice.at!r}".encode(errors="replace"), digest_size=8
     ).hexdigest()

@@ -1,16 +1,16 @@
-"""XML that came from outside, made safe before anybody looks at it.
+"""XML from outside, checked for safety before it is used.
 
-The order is what makes it safe. First the size is checked, and for documents that people write the
-number of elements and attributes, as far as bytes show it: checking a document costs time for each.
-Then the bytes are searched for a document type declaration (entities cannot be declared without
-one), and only then does libxml2 see the document, with entities, network and `huge_tree` switched
-off; so its own limits hold, of which 256 elements inside each other is the one that counts here: it
-stops at the 257th, however many follow. What parses is validated against `schema/<schema>.rng`
-(RELAX NG, OASIS 2001), compiled once for each thread. Every complaint is a `BadDocument` with a
-line and a sentence that a person can act on.
+The order of the checks makes them safe. First the size is checked, and for documents that people
+write also the number of elements and attributes, as far as bytes show it, because validation costs
+time for each. Then the bytes are searched for a document type declaration (without it no entities
+can be declared). Only then does libxml2 parse the document, with entities, network and `huge_tree`
+switched off. Its own limits therefore apply; the important one is that it stops at the 257th
+element inside another. A parsed document is validated against `schema/<schema>.rng` (RELAX NG,
+OASIS 2001), compiled once for each thread. Every error is a `BadDocument` with a line and a
+sentence that a person can act on.
 
-Documents are UTF-8. Another encoding is refused: bytes that mean "<!DOCTYPE" in UTF-16 would not be
-seen by the search.
+Documents are UTF-8. Other encodings are refused, because the search would not find "<!DOCTYPE" in
+UTF-16.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cod.wire.xmlfault import MOST, Faults
 
 LIMIT = 4 * 1024 * 1024  # bytes of a document
 LONGEST = 600  # characters of a reason
-# what people write: bytes; tags, and attributes
+# limits for documents that people write: bytes; tags and attributes
 WRITTEN = {"template": (2**18, 4000), "requires": (2**16, 1000)}
 
 _ATTRIBUTE = re.compile(rb"=\s*[\"']")
@@ -35,8 +35,8 @@ _ENCODING = re.compile(rb"^\s*<\?xml[^>]*encoding\s*=\s*[\"']([^\"']*)[\"']")
 
 
 class BadDocument(PeerError):
-    """The document is not acceptable: `line` (counted from 1, 0 when it is about the whole) and a
-    readable `reason`, cut where the document has names as long as itself."""
+    """The document is not acceptable: `line` (counted from 1; 0: the whole document) and a readable
+    `reason`, which is cut if the document's own names make it too long."""
 
     def __init__(self, line: int, reason: str) -> None:
         reason = reason if len(reason) <= LONGEST else reason[:LONGEST] + "…"
@@ -55,8 +55,7 @@ def parse(document: bytes, schema: str, *, limit: int = LIMIT) -> etree._Element
         # document: small ones only.
         if document.count(b"<") <= 2 * MOST and (fault := _faults(schema).first(root)) is not None:
             raise BadDocument(*fault)
-        # libxml2 lists the least specific complaint first; the last line reached is where the
-        # trouble is.
+        # libxml2 lists the least specific error first; the error is at the last line reached.
         worst = max(grammar.error_log, key=lambda entry: entry.line)
         raise BadDocument(worst.line, worst.message)
     return root
@@ -104,7 +103,8 @@ def well_formed(document: bytes, schema: str = "", *, limit: int = LIMIT) -> etr
 
 @functools.cache
 def _grammar(schema: str, _thread: int) -> etree.RelaxNG:
-    """Return one for each thread: a validator keeps the faults that it found last."""
+    """Return a grammar for this thread alone, as a validator keeps the errors that it found
+    last."""
     return etree.RelaxNG(etree.parse(str(data.path("schema") / f"{schema}.rng")))
 
 

@@ -1,10 +1,10 @@
-"""The fault in a document that a RELAX NG grammar refuses: the value that is not allowed, and its
+"""The error in a document that a RELAX NG grammar refuses: the value that is not allowed, and its
 line.
 
-libxml2 names an element at best. So a refused document is walked along its grammar, in the
-document's order, until an attribute, an element or a text is found that the grammar has no place
-for. Where only the order or the number of things is wrong, nothing is found, and libxml2's sentence
-has to do.
+libxml2 names an element at best. A refused document is therefore compared with its grammar, in the
+document's order, until an attribute, an element or a text is found that the grammar does not allow
+there. If only the order or the number of things is wrong, no such place is found, and libxml2's
+sentence is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ LONGEST = 80  # characters of a value that are quoted
 
 
 class Faults:
-    """Faults of documents by a grammar in RELAX NG, as sentences for their authors."""
+    """Finds errors of documents by a grammar in RELAX NG, as sentences for the documents'
+    authors."""
 
     def __init__(self, path: Path) -> None:
         self._defines: dict[str, Any] = {}
@@ -33,7 +34,8 @@ class Faults:
         self._looked = 0
 
     def _read(self, path: Path) -> Any:
-        """Take in the definitions of the file and of its includes. Return where documents begin."""
+        """Read the definitions of the file and of its includes. Return the pattern of the root
+        element."""
         root = etree.parse(str(path), etree.XMLParser(remove_comments=True)).getroot()
         start = None
         for include in root.iter(f"{{{_RNG}}}include"):
@@ -45,8 +47,8 @@ class Faults:
         return found[-1] if found else start
 
     def first(self, root: Any) -> tuple[int, str] | None:
-        """Return line and sentence of the first fault of the document; None where none can be
-        told."""
+        """Return line and sentence of the first error of the document; None if it cannot be
+        found."""
         if not self._whole:
             return None
         self._looked = 0
@@ -96,9 +98,8 @@ class Faults:
                 yield from self._walk(child, fitting[0])
 
     def _reached(self, pattern: Any, *, needed: bool = False, _deep: int = 0) -> Iterator[Any]:
-        """Yield the attributes, elements and values of a pattern, not those within them; `needed`:
-        that may not be missing.
-        """
+        """Yield the attributes, elements and values of a pattern, but not those inside these; with
+        `needed`, only those that may not be missing."""
         for each in pattern:
             kind = _kind(each)
             if kind in ("attribute", "element", "data", "value", "text"):
@@ -111,8 +112,8 @@ class Faults:
                 yield from self._reached(each, needed=needed, _deep=_deep)
 
     def _accepts_text(self, pattern: Any, value: str) -> bool:
-        """Return whether the pattern's content takes the text. Asked of libxml2, with an element
-        that has it alone."""
+        """Return whether the pattern's content allows the text. libxml2 validates an element with
+        this content alone."""
         if _kind(pattern) == "text":
             return True
         if pattern not in self._compiled:
@@ -129,7 +130,8 @@ class Faults:
         return bool(self._compiled[pattern].validate(document))
 
     def _expected(self, patterns: list[Any]) -> str:
-        """Return ' should be …', as far as the grammar says it in a way that people can read."""
+        """Return ' should be …' if the grammar says it in a way that people can read, else ' is not
+        allowed'."""
         values, rules = [], []
         for pattern in patterns:
             parts = self._reached(pattern) if _kind(pattern) == "attribute" else [pattern]

@@ -1,6 +1,6 @@
-"""confd's frames, as both ends send and take them: cut, encrypted and sealed, messages read and
-written. `protocol` has the theory, and how an end comes to its seals. Travels in the ramdisk:
-standard library only."""
+"""confd's frames, for both ends: cutting a stream into frames, encryption and tags, and reading and
+writing of messages. `protocol` has the theory, and how an end gets its seals. Travels in the
+ramdisk: standard library only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ likes."""
 
 
 class ProtocolError(PeerError):
-    """The peer broke the protocol, or is not who it says it is. Close the connection."""
+    """The peer has broken the protocol, or is not who it claims to be. The connection must be
+    closed."""
 
 
 def frame(body: bytes) -> bytes:
@@ -43,7 +44,7 @@ class Framer:
         self._buffer = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Keep `data` for `take`."""
+        """Append received bytes."""
         self._buffer += data
 
     def __len__(self) -> int:
@@ -83,7 +84,7 @@ class Seal:
     """Encrypts and tags the frames of one direction, counting them.
 
     The cipher is keyed BLAKE2b in counter mode: block `i` of frame `n` is XORed with the hash of
-    both numbers. The tag is taken of what was encrypted, and checked before it is decrypted.
+    both numbers. The tag covers the encrypted body, and is checked before decryption.
     """
 
     def __init__(self, seal: bytes, cipher: bytes) -> None:
@@ -135,10 +136,11 @@ class State(StrEnum):
 
 
 class End(ABC, Generic[E]):
-    """One end of a connection. What it is fed comes out as messages and, until it is open, as what
-    the handshake asks (`E`).
+    """One end of a connection. It turns received bytes into messages and, during the handshake,
+    into questions for its owner (`E`).
 
-    expects  the messages that are read in a state; in a state that is not in it nothing is read
+    expects  the messages that may arrive in a state; in a state without an entry, received bytes
+             are kept and not read
     """
 
     def __init__(
@@ -159,14 +161,14 @@ class End(ABC, Generic[E]):
         return data
 
     def send(self, message: Message) -> bytes:
-        """Return the bytes of a `message` to an open peer, to be written to it."""
+        """Return the bytes of a `message` for an open peer."""
         if self.state is not State.OPEN:
             raise ProtocolError(f"nothing can be sent in state {self.state}")
         self._write(encode(message))
         return self.to_send()
 
     def receive(self, data: bytes) -> list[Message | E]:
-        """Return what `data` from the peer means. Raises ProtocolError."""
+        """Return the messages and questions in `data` from the peer. Raises ProtocolError."""
         if self.state is State.CLOSED:
             return []
         self._framer.add(data)
@@ -197,7 +199,8 @@ class End(ABC, Generic[E]):
 
     @abstractmethod
     def _step(self, message: Message, body: bytes) -> Sequence[Message | E]:
-        """Return what a message of the handshake means; `body`: as it came, for the proofs."""
+        """Return the events that a message of the handshake causes; `body`: the received bytes, for
+        the proofs."""
 
     def _write(self, body: bytes) -> None:
         self._output += frame(self._out.close(body) if self._out else body)

@@ -1,5 +1,5 @@
-"""confd's secrets, and the keys that are made of them; `protocol` has the theory. Travels in the
-ramdisk: standard library only."""
+"""confd's secrets, and the keys that are derived from them; `protocol` has the theory. Travels in
+the ramdisk: standard library only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Verifier:
-    """The server's record of a secret: enough to check it, not enough to use it."""
+    """The server's record of a secret, which suffices to check the secret, but not to use it."""
 
     salt: bytes
     stored_key: bytes
@@ -48,25 +48,26 @@ def verifier(secret: bytes, salt: bytes) -> Verifier:
 
 
 def keys(secret: bytes, salt: bytes) -> tuple[bytes, bytes]:
-    """Return the client's and the server's key."""
+    """Return the client's key and the server's key."""
     salted = keyed(secret, salt)
     return keyed(b"client key", salted), keyed(b"server key", salted)
 
 
 def framed(*bodies: bytes) -> bytes:
-    """Return all of them, each with its length in front: no two lists give the same bytes."""
+    """Return the bodies, each preceded by its length, so that different lists give different
+    bytes."""
     return b"".join(frame(body) for body in bodies)
 
 
 def welcome_proof(server_key: bytes, transcript: bytes, node: str, heartbeat: float) -> bytes:
-    """Return what proves the server, and the welcome's contents with it."""
+    """Return the proof of the server's identity, which also covers the contents of its welcome."""
     return keyed(transcript + framed(node.encode(), repr(float(heartbeat)).encode()), server_key)
 
 
 @dataclass(frozen=True, slots=True)
 class SessionKeys:
-    """Keys that both sides derive from one handshake: for sealing frames and encrypting them, and
-    the secret for reconnects."""
+    """Keys that both sides derive from one handshake: for tags and for encryption of frames, and
+    the secret for reconnecting."""
 
     agent_seal: bytes
     server_seal: bytes
@@ -79,8 +80,8 @@ class SessionKeys:
     def derive(
         cls, client_key: bytes, server_key: bytes, transcript: bytes, shared: bytes
     ) -> SessionKeys:
-        """Derive the session's keys from the two keys of the secret that was proven, everything
-        said until the proof, and what X25519 gave both sides."""
+        """Derive the session's keys from the two keys of the proven secret, all messages until the
+        proof, and the shared secret of X25519."""
         base = keyed(transcript + shared, client_key + server_key)
         name = keyed(b"session id", base, SALT).hex()
         return cls(
@@ -94,8 +95,8 @@ class SessionKeys:
 
 
 class Secrets:
-    """An agent's secrets and which to try next: the session's first, and after a refusal the
-    boot's, turn about."""
+    """An agent's secrets, and which to try next: the session's first, and after each refusal the
+    other one."""
 
     def __init__(self, boot: Secret) -> None:
         self._known = [boot]
@@ -106,12 +107,12 @@ class Secrets:
         return self._known[self._next % len(self._known)]
 
     def learned(self, session: Secret) -> None:
-        """Take the secret of a `session` that a handshake derived. It counts only if it was the
-        boot's secret that it trades in."""
+        """Add the secret of a `session` that a handshake has derived, if the handshake used the
+        boot's secret, which the server replaces by the session's."""
         boot = self._known[-1]
         if self.current() is boot:
             self._known, self._next = [session, boot], 0
 
     def refused(self) -> None:
-        """Try another secret next: the server does not know the current one."""
+        """Try the other secret next, as the server does not know the current one."""
         self._next += 1

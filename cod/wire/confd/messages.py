@@ -1,10 +1,11 @@
 """The messages of confd as records, and their XML (`schema/confd.rng`). See `docs/confd` for an
 example of each.
 
-The file travels in the ramdisk: standard library only, and of ElementTree only what lxml's elements
-have too. `decode` trusts that the server has validated the document; it still raises ValueError or
-KeyError on what it cannot read, never anything else. Bytes are written in hex, seed files in base64
-(XML cannot carry every byte), text without the control characters that XML forbids.
+The file travels in the ramdisk: standard library only, and of ElementTree only the methods that
+lxml's elements have, too. `decode` trusts that the server has validated the document; it still
+raises only ValueError or KeyError for a document that it cannot read. Bytes are written in hex,
+seed files in base64 (XML cannot carry every byte), text without the control characters that XML
+forbids.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ SENTENCE = 2000  # characters of a reason; more is cut off
 @dataclass(frozen=True, slots=True)
 class Hello:
     """Agent: the public id of its secret, the MAC it booted from, its nonce, its X25519 public key
-    for this connection (b'' of an earlier agent, which encrypts nothing)."""
+    for this connection (b'' from agents of older releases, which do not encrypt)."""
 
     id: str
     mac: str
@@ -47,8 +48,8 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """Server: the secret's salt, its nonce, its X25519 public key for this connection (b'' of a
-    server of before)."""
+    """Server: the secret's salt, its nonce, its X25519 public key for this connection (b'' from
+    servers of older releases)."""
 
     salt: bytes
     nonce: bytes
@@ -57,14 +58,14 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Agent: shows that it knows the secret."""
+    """Agent: the proof that it knows the secret."""
 
     value: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Server: shows that it knows the secret. The node's name; seconds between the agent's
+    """Server: the proof that it knows the secret. The node's name; seconds between the agent's
     heartbeats."""
 
     proof: bytes
@@ -81,9 +82,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Agent: how far an order is. Bytes, bytes per second; `phase` is wipe, zero, write, verify or
-    the like; `source` the node that the image comes from, or 'the server'. Only an agent whose
-    order says how to pass images on tells a source: a server of before would not know it."""
+    """Agent: the progress of an order. Bytes, bytes per second; `phase` is wipe, zero, write,
+    verify or the like; `source` the node that the image comes from, or 'the server'. An agent names
+    a source only if its order says how to share chunks: servers of older releases refuse the
+    field."""
 
     order: str
     phase: str
@@ -95,10 +97,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Agent: the order is carried out. `figures` are measurements by name (bytes_written, seconds,
-    write_seconds …); `results` those of a burn-in's tests; `erased` the erased disks; `namesakes`
-    volumes of other disks with names that were written, too; `disks` the findings of an order to
-    look (`trampoline.disk_contents`)."""
+    """Agent: the order is carried out.
+
+    figures    measurements by name (bytes_written, seconds, write_seconds …)
+    results    of a burn-in's tests
+    erased     the erased disks
+    namesakes  volumes of other disks with the name of a volume that was written
+    disks      the findings of an order to read disks (`trampoline.disk_contents`)
+    """
 
     order: str
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -123,12 +129,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Agent: alive. Server: the same back, so that the agent notices a dead server."""
+    """Agent: a sign of life. Server: its echo, by which the agent notices a dead server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """Server: what the agent said about `order` (or its report, with order '') is in the
+    """Server: the agent's message about `order` (or its report, with order '') is in the
     database."""
 
     order: str = ""
@@ -136,7 +142,7 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """Server: why it closes the connection, or why it refused a message.
+    """Server: why it closes the connection, or why it has refused a message.
 
     code  'unknown' (no such secret), 'refused' (a rule says no), 'replaced' (a newer connection),
           'stopping', 'broken'
@@ -176,7 +182,7 @@ _IN_TEXT, _IN_ATTRIBUTE = re.compile("[&<>]"), re.compile('[&<>"\t\n\r]')
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-# What a field's type makes of its value, and of the attribute of its name.
+# For each type of a field: how its value is written to an attribute, and how it is read from one.
 _WRITTEN: dict[Any, Callable[[Any], str]] = {
     "str": lambda text: _FORBIDDEN.sub("\ufffd", text),
     "int": str,
@@ -215,8 +221,8 @@ def _element(tag: str, text: str = "", **attributes: str) -> ET.Element:
 
 @cache
 def _plain(kind: type) -> tuple[tuple[str, Callable[[Any], str], Callable[[str], Any], bool], ...]:
-    """Return the record's fields that are attributes: name, how it is written and read, and whether
-    it is left out where it says nothing."""
+    """Return the record's fields that become attributes: (name, function that writes the value,
+    function that reads it, whether an empty value is omitted)."""
     return tuple(
         (each.name, _WRITTEN[each.type], _READ[each.type], each.name in _LEFT_OUT)
         for each in fields(kind)
@@ -254,7 +260,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(element: Any) -> Message:
-    """Return the message that a root element stands for. Raises ValueError or KeyError."""
+    """Return the message in a root element. Raises ValueError or KeyError."""
     tag = element.tag
     if tag not in _KINDS:
         raise ValueError(f"unknown message {tag!r:.40}")
@@ -322,9 +328,9 @@ def _report(message: Report) -> ET.Element:
 
 
 def element_text(element: Any) -> str:
-    """Return an element (ElementTree's or lxml's) as text, in the one spelling of ElementTree, and
-    without the text that follows elements. ElementTree itself takes several times as long. Raises
-    ValueError where it has namespaces or comments, which no document of COD has."""
+    """Return an element (ElementTree's or lxml's) as text, exactly as ElementTree would write it,
+    but without the text behind the element. ElementTree takes several times as long. Raises
+    ValueError for namespaces and comments, which no document of COD has."""
     parts: list[str] = []
     _write(element, parts)
     return "".join(parts)

@@ -1,5 +1,4 @@
-"""The agent's protocol: XML over TCP, framed by length, each side proving itself to the other. No
-I/O in here.
+"""The agent's protocol: XML over TCP, framed by length, with mutual authentication. No I/O.
 
 `docs/confd` is the protocol's page; this is its theory. The file travels in the ramdisk:
 standard library only.
@@ -21,33 +20,33 @@ keyed mode for every hash::
                B(transcript, key stored_key)
                                    <-   welcome    B(transcript and welcome, key server_key)
 
-Who reads the database cannot pose as an agent, for it holds no client_key, and who listens learns
-neither secret. The transcript is the two nonces with everything said so far, so a recorded exchange
-proves nothing later. No key stretching (PBKDF2) is done: secrets are random, not passwords.
+A reader of the database cannot pose as an agent, because it contains no client_key, and a listener
+learns neither secret. The transcript consists of the two nonces and all messages so far, so a
+recorded exchange proves nothing later. There is no key stretching (PBKDF2): secrets are random, not
+passwords.
 
 **Key agreement.** Hello and challenge carry a public key each, made for this connection (X25519,
 RFC 7748), and the proofs cover both. A boot's secret comes over plain HTTP, so a listener may know
-it; what X25519 gives both sides the listener cannot know. A host that reads the secret and stands
-between the two can pose as either.
+it, but cannot know the shared secret of X25519. A host between the two that reads the boot's secret
+can pose as either.
 
-**Session key.** Both sides derive it from client_key, server_key, the transcript and what X25519
-gave them; it is never sent. From it come the keys that encrypt and seal frames, and a second secret
-(id, key and salt) under which the agent reconnects until its next boot. The first proof trades the
-boot's secret for it: the server stores its verifier and forgets the boot's secret in one
-transaction *before* it says welcome. The agent has derived it *before* it sends the proof; so
-whichever message is lost, one of its two secrets is good, and it tries them newest first
-(`Secrets`).
+**Session key.** Both sides derive it from client_key, server_key, the transcript and the shared
+secret of X25519; it is never sent. From it come the keys that encrypt and seal frames, and a second
+secret (id, key and salt) with which the agent reconnects until its next boot. This secret replaces
+the boot's: the server stores its verifier and deletes the boot's secret in one transaction *before*
+it sends the welcome. The agent has derived it *before* it sends the proof. So whichever message is
+lost, one of the agent's two secrets is valid, and it tries the newer first (`Secrets`).
 
-**Seals.** After welcome every frame is a tag of 16 bytes and an encrypted body (`frames.Seal`); the
-tag is keyed BLAKE2b over the frame's number and the encrypted body. Each direction has a key for
-either. A frame that is replayed, reordered, sent back or made up has a wrong tag and ends the
-connection.
+**Seals.** After the welcome every frame is a tag of 16 bytes and an encrypted body (`frames.Seal`);
+the tag is keyed BLAKE2b over the frame's number and the encrypted body. Each direction has a key
+for tags and one for encryption. A frame that is replayed, reordered, sent back or forged has a
+wrong tag and ends the connection.
 
-**The machines.** `AgentSide` and `ServerSide` are fed bytes and give events; what they want sent is
+**State machines.** `AgentSide` and `ServerSide` turn received bytes into events; bytes to send are
 in `to_send()`. A table says which messages a state accepts; in a state that is not in it nothing is
-read. What the server must know from its database it asks for with an event (`NeedVerifier`,
-`Proved`), and reads on when that is answered. Everything that is wrong raises `ProtocolError`,
-after which the machine is of no use: the connection is to be closed.
+read. The server side asks for facts of the database with an event (`NeedVerifier`, `Proved`), and
+reads on when that is answered. Every error raises `ProtocolError`, after which the connection must
+be closed.
 """
 
 from __future__ import annotations
@@ -141,14 +140,16 @@ class NeedVerifier:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """Server: the agent's trampoline encrypts nothing. Answer with `ServerSide.refuse`."""
+    """Server: the agent's trampoline is of an older release and does not encrypt. Answer with
+    `ServerSide.refuse`."""
 
     mac: str
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """Server: the agent has `id`'s secret. Answer with `ServerSide.welcome` or `ServerSide.refuse`.
+    """Server: the agent has proven that it knows the secret `id`. Answer with `ServerSide.welcome`
+    or `ServerSide.refuse`.
 
     session, verifier   id and verifier of the session's secret, to be stored first if `id` was a
                         boot's secret
@@ -162,8 +163,7 @@ class Proved:
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """Agent: the session's secret, derived; to be given to `Secrets.learned` before the proof is
-    sent."""
+    """Agent: the session's secret, to be passed to `Secrets.learned` before the proof is sent."""
 
     secret: Secret
 
@@ -173,8 +173,8 @@ Event = Message | Asks
 
 
 class _Side(End[Asks]):
-    """An end that proves itself and lets the peer prove itself. `private` is its X25519 key, 32
-    random bytes."""
+    """An end of a mutually authenticated connection. `private` is its X25519 key, 32 random
+    bytes."""
 
     def __init__(
         self,
@@ -205,8 +205,8 @@ class _Side(End[Asks]):
 
 
 def plain(body: bytes) -> Any:
-    """Return the parser of a side that has no lxml: ElementTree, with everything that begins ``<!``
-    refused."""
+    """Parse with ElementTree, for a side that has no lxml. Raises ProtocolError if the document has
+    declarations (``<!``)."""
     if b"<!" in body or b"\0" in body:
         raise ProtocolError("declarations are not allowed")
     return ET.fromstring(body)
@@ -214,7 +214,7 @@ def plain(body: bytes) -> Any:
 
 class AgentSide(_Side):
     """The agent's end of one connection. `nonce` and `private`, its X25519 key, are 32 random bytes
-    each; hello is in `to_send()` at once."""
+    each. The hello is in `to_send()` at once."""
 
     def __init__(
         self,
@@ -309,8 +309,8 @@ class ServerSide(_Side):
         return [self._prove(message, body)]
 
     def known(self, found: Verifier) -> list[Event]:
-        """Answer to NeedVerifier: challenge the agent. Gives the events of what had already arrived
-        behind."""
+        """Answer NeedVerifier: challenge the agent. Return the events of messages that have arrived
+        meanwhile."""
         assert self.state is State.LOOKUP
         self._verifier = found
         self._say(Challenge(found.salt, self._nonce, self._public()))
@@ -336,7 +336,8 @@ class ServerSide(_Side):
         )
 
     def welcome(self, node: str, heartbeat: float) -> list[Event]:
-        """Answer to Proved: the session is stored and open. `heartbeat` is in seconds."""
+        """Answer Proved: the session is stored and open. `heartbeat` is in seconds. Return the
+        events of messages that have arrived meanwhile."""
         assert self.state is State.TRADE
         proof = welcome_proof(self._verifier.server_key, framed(*self._bodies), node, heartbeat)
         self._write(encode(Welcome(proof, node, heartbeat)))
@@ -347,7 +348,7 @@ class ServerSide(_Side):
         return self._advance()
 
     def refuse(self, code: str, reason: str) -> None:
-        """Say why and be closed: an answer to NeedVerifier and Proved, and the end of an open
+        """Send the reason and close: an answer to NeedVerifier and Proved, or the end of an open
         connection."""
         self._write(encode(Error(code, reason)))
         self.state = State.CLOSED

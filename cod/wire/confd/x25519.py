@@ -1,7 +1,7 @@
 """X25519 (RFC 7748, section 5), for the ramdisk: standard library only.
 
-A key is used for one connection. So it does no harm that Python's arithmetic takes a time that
-depends on the numbers.
+Python's arithmetic takes a time that depends on the numbers. This is no danger here, because a key
+is used for one connection only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ BASE = (9).to_bytes(32, "little")
 
 
 def x25519(private: bytes, public: bytes) -> bytes:
-    """Return the point `public` times the key `private`, 32 bytes each: with `BASE`, the public
-    key; with the peer's public key, what both share. Raises ValueError where that is zero."""
+    """Return the product of the key `private` and the point `public`, 32 bytes each: with `BASE`
+    this is the public key, with the peer's public key the shared secret. Raises ValueError if it is
+    zero."""
     k = int.from_bytes(private, "little") & ((1 << 255) - 8) | (1 << 254)
     x1 = int.from_bytes(public, "little") & ((1 << 255) - 1)
     x2, z2, x3, z3, swap = 1, 0, x1, 1, 0

@@ -1,5 +1,5 @@
-"""NMP: what stands in the bodies, as records. `wire/nmp/xml` writes and reads them; `docs/nmp`
-shows each.
+"""NMP: the contents of messages, as records. `wire/nmp/xml` writes and reads them; `docs/nmp` shows
+each.
 
 Times are seconds since the epoch, UTC; lengths of time are seconds; sizes are bytes; `requires` and
 `attributes` are XML documents (schema/requires.rng, schema/report.rng) or ''.
@@ -22,9 +22,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """COD: the server's name, and the silent seconds after which each side says ping.
+    """COD: the server's name, and the seconds of silence after which each side sends a ping.
 
-    sequence  the last message that COD takes for processed: later ones are sent from now on
+    sequence  the last message that COD counts as processed: later ones are sent from now on
     """
 
     vcluster: str
@@ -35,7 +35,8 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Enroll:
-    """VCM on a node of its vcluster, instead of hello: its invitation and its certificate request.
+    """VCM on a node of its vcluster, instead of hello: its invitation and its request for a
+    certificate.
 
     request  PKCS #10 (RFC 2986), DER in base64
     """
@@ -47,14 +48,14 @@ class Enroll:
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """COD: the requested certificate, DER in base64. The VCM connects again, with it."""
+    """COD: the requested certificate, DER in base64. The VCM reconnects with it."""
 
     certificate: str
 
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """VCM: its certificate has passed most of its life; a new certificate request.
+    """VCM: a request for a new certificate, as the present one has passed most of its life.
 
     request  as in `Enroll`
     """
@@ -83,8 +84,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class RequestNodes:
-    """VCM: all of these nodes, or none. `key` is the VCM's name for the request: repeated, it is
-    the same request."""
+    """VCM: a request for all of these nodes or none. `key` is the VCM's name for the request: a
+    repeated key means the same request."""
 
     key: str
     wanted: tuple[Wanted, ...]
@@ -95,7 +96,7 @@ class RequestNodes:
 
 @dataclass(frozen=True, slots=True)
 class RequestStatus:
-    """VCM: what has become of the request?"""
+    """VCM: a question for the request's present state."""
 
     request: int
 
@@ -120,11 +121,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A node of the vcluster. `hostname` is its name there, `address` its own there; `node` the
-    site's name of it.
+    """A node of the vcluster. `node` is its name at the site; `hostname` and `address` are its own
+    in the vcluster.
 
-    attributes  its type's canonical attributes (XML), in grants only, and there at the first member
-                of each type
+    attributes  its type's canonical attributes (XML), in grants only, and there only for the first
+                member of each type
     """
 
     node: str
@@ -138,8 +139,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """COD: the request is satisfied: these nodes are the vcluster's. `node-state` tells when each
-    can be used."""
+    """COD: the request is granted, and these nodes belong to the vcluster. `node-state` tells when
+    each can be used."""
 
     request: int
     key: str
@@ -149,7 +150,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """COD: the request is rejected, and why."""
+    """COD: the request is rejected, for this reason."""
 
     request: int
     key: str
@@ -158,8 +159,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """COD: a node of the vcluster has come into another state ('active': its system is up; 'lost':
-    it is gone)."""
+    """COD: a node of the vcluster has entered another state ('active': its system is up; 'lost': it
+    has left the vcluster)."""
 
     node: str
     hostname: str
@@ -204,23 +205,24 @@ class ParkNodes:
 
 @dataclass(frozen=True, slots=True)
 class NeededNodes:
-    """COD: parked nodes that waiting requests can use, at most as many as these requests lack."""
+    """COD: those of the parked nodes that waiting requests can use, at most as many as these
+    requests lack."""
 
     nodes: tuple[Named, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceStatus:
-    """VCM: which maintenance windows have nodes of the vcluster?"""
+    """VCM: a question for the maintenance windows of the vcluster's nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A maintenance window, with the vcluster's nodes in it, by hostname.
+    """A maintenance window, with the vcluster's nodes in it, by host name.
 
     begins  when COD takes nodes that the vcluster still has; 0: it takes none
-    ends    when the nodes are in service again; 0: nobody knows
-    drain   the nodes are wanted as soon as their work has ended
+    ends    when the nodes are in service again; 0: not known
+    drain   the nodes should leave as soon as their work has ended
     """
 
     window: int
@@ -233,18 +235,19 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class NodeMaintenance:
-    """COD: the windows that have nodes of the vcluster, as they are planned now. A window that was
-    moved has other times, and one that was withdrawn is missing."""
+    """COD: the windows of the vcluster's nodes, as planned now. A window that was moved has other
+    times; a window that was withdrawn is missing."""
 
     windows: tuple[Window, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """COD: give back `count` matching nodes by `deadline`; `nodes` has all that match. The VCM
-    chooses.
+    """COD: a demand to give back `count` of the matching `nodes` by `deadline`. The VCM chooses
+    them.
 
-    COD takes missing nodes at the deadline."""
+    COD takes missing nodes at the deadline.
+    """
 
     reclaim: int
     count: int
@@ -266,7 +269,7 @@ class ReclaimAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimOver:
-    """COD: nothing more is wanted. `state` is done or cancelled."""
+    """COD: the reclaim needs no more nodes. `state` is done or cancelled."""
 
     reclaim: int
     state: str
@@ -283,7 +286,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Extend:
-    """VCM: extend the lease, to so many seconds from now."""
+    """VCM: a request to extend the lease, to end in `seconds` from now."""
 
     seconds: float
 
@@ -295,7 +298,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """VCM: how is the vcluster?"""
+    """VCM: a question for the vcluster's present state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,19 +317,19 @@ class Vcluster:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """VCM: everything up to that sequence number is dealt with and need not be sent again."""
+    """VCM: all messages up to that sequence number are processed and need not be sent again."""
 
     sequence: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Are you there?"""
+    """A question for a sign of life."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pong:
-    """Yes."""
+    """The answer to a ping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +341,7 @@ class Bye:
 
 @dataclass(frozen=True, slots=True)
 class Error:
-    """The refusal of the message that this answers; `line` of its body, 0 for none."""
+    """The refusal of a message; `line` of its body, 0 for none."""
 
     code: str
     sentence: str

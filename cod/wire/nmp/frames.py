@@ -11,11 +11,10 @@ ending in CRLF::
 
     <grant request="17" ...>
 
-`Decoder` makes messages of bytes, however they are cut; `encode` is its reverse. What is wrong
-raises `Fault`, whose `code` and sentence are what the peer is told; after a `fatal` one the
-connection has to be closed, for nothing that follows can be trusted to begin where a message
-begins. Which message may be said when is `wire/nmp/protocol`'s matter, what stands in the bodies
-`wire/nmp/xml`'s.
+`Decoder` makes messages of bytes, however they are cut; `encode` is its reverse. An error raises
+`Fault`, whose `code` and sentence are sent to the peer. After a `fatal` one the connection has to
+be closed, because the beginning of the next message is not known. `wire/nmp/protocol` has the rules
+which messages are allowed when, `wire/nmp/xml` reads and writes their bodies.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ LONGEST_LINE = 1024  # bytes of a start line or header line
 MOST_HEADERS = 32
 LONGEST_HELLO = 4 * 1024  # bytes of a body before the connection is open
 LONGEST_BODY = 64 * 1024  # bytes of what a VCM says: checking it against the schema takes time
-# bytes of what COD says: pictures of vclusters with thousands of nodes
+# bytes of a message of COD, such as the state of a vcluster with thousands of nodes
 LONGEST_SENT = 16 * 1024 * 1024
 
 
@@ -53,11 +52,11 @@ class Fault(PeerError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `id` is chosen by its sender, new for each message that is not a repetition.
+    """A message. `id` is chosen by its sender, new for each message that is not a repetition.
 
     answers   Message-Id of the question that it answers, or ''
-    sequence  its place in what COD owes the VCM: kept and sent again until acknowledged; 0: not
-              kept
+    sequence  its number in COD's outbox for the VCM, which keeps it and sends it again until it is
+              acknowledged; 0: it is not kept
     """
 
     verb: str
@@ -91,7 +90,7 @@ def encode(message: Message) -> bytes:
 
 @dataclass(slots=True)
 class Decoder:
-    """Bytes in, messages out. `longest`: bytes of a body."""
+    """Decodes bytes into messages. `longest`: bytes of a body."""
 
     longest: int = LONGEST_SENT
     _lines: list[bytes] = field(default_factory=list)
@@ -99,15 +98,15 @@ class Decoder:
     _head: _Head | None = None
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Yield the messages that are whole now. Raises a fatal `Fault`; call it no more after
-        that."""
+        """Yield the messages that are complete now. Raises a fatal `Fault`, after which the decoder
+        must not be used."""
         self._rest += data
         while (message := self._next()) is not None:
             yield message
 
     @property
     def midway(self) -> bool:
-        """Return whether a message has begun that is not whole yet."""
+        """Return whether a message has begun that is not complete yet."""
         return bool(self._rest or self._lines or self._head)
 
     def _next(self) -> Message | None:

@@ -1,8 +1,8 @@
-"""NMP: who may say what, when, as tables; and one end of a connection that holds both to them.
-Without sockets.
+"""NMP: the rules which side may send which message when, as tables; and one end of a connection
+that enforces them. Without sockets.
 
-`Conversation` knows what has been said, refuses what may not be said now, and matches answers with
-questions. The diagram in `docs/nmp` is printed from the tables (`dot`).
+`Conversation` knows the messages so far, refuses messages that are not allowed now, and matches
+answers with questions. The diagram in `docs/nmp` is printed from the tables (`dot`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Side(StrEnum):
 
 
 class State(StrEnum):
-    """A connection's life. Only *open* lets messages about nodes through."""
+    """States of a connection. Only *open* allows messages about nodes."""
 
     START = "start"  # connected; nothing said yet
     GREETED = "greeted"  # the VCM has said hello
@@ -36,10 +36,10 @@ class State(StrEnum):
 class Verb:
     """The rules of a verb.
 
-    by       the side that may say it; None: both
-    answers  the verbs that it may answer: it replies to one of them, and names it. 'any': it may
-             name any message, as an error does
-    kept     it is in COD's outbox: numbered, and sent again until it is acknowledged
+    by       the side that may send it; None: both
+    answers  the verbs of the questions that it answers. 'any': it may answer any message, as an
+             error does
+    kept     COD's outbox numbers it, keeps it, and sends it again until it is acknowledged
     """
 
     by: Side | None
@@ -103,7 +103,8 @@ OPENING = frozenset({"hello", "welcome", "enroll", "enrolled"})
 
 
 class Conversation:
-    """One end of a connection: what has been said by both, and so what may be said next."""
+    """One end of a connection: the messages that both sides have sent decide which are allowed
+    next."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
@@ -111,14 +112,14 @@ class Conversation:
         self._asked: dict[Side, dict[str, str]] = {Side.VCM: {}, Side.COD: {}}
 
     def says(self, message: Message) -> bytes:
-        """Return the bytes of a message to send. Raises `Fault` where the protocol does not allow
-        the message now: that is a bug of ours."""
+        """Return the bytes of a message to send. Raises `Fault` if the protocol does not allow the
+        message now, which is a bug of this side."""
         self._take(message, self.side)
         return encode(message)
 
     def hears(self, message: Message) -> str:
-        """Take what the peer says; the verb of the question that it answers, or ''. Raises
-        `Fault`."""
+        """Check a message of the peer; return the verb of the question that it answers, or ''.
+        Raises `Fault`."""
         try:
             if message.version.split(".")[0] != VERSION.split(".")[0]:
                 raise Fault(
@@ -168,7 +169,7 @@ class Conversation:
         return self.state
 
     def _question(self, message: Message, verb: Verb, asker: Side) -> str:
-        """Return the question that `message` answers, which is closed by it."""
+        """Return the verb of the question that `message` answers, and close the question."""
         if not verb.answers:
             if message.answers:
                 raise Fault("out-of-state", f"{message.verb!r} answers nothing")

@@ -1,5 +1,5 @@
-"""NMP: the bodies' XML (`schema/nmp.rng`), made of the records of `wire/nmp/bodies` and made into
-them.
+"""NMP: the XML of bodies (`schema/nmp.rng`), converted from and to the records of
+`wire/nmp/bodies`.
 
 A record's plain fields are the attributes of its element, under the same names; tuples of records
 are child elements; `requires` and `attributes` are documents, embedded. The element of a message's
@@ -25,7 +25,7 @@ _EMBEDDED = ("requires", "attributes")  # documents; the latter is a hardware re
 
 
 def _element(record: Any) -> str:
-    """Return the element's name: RequestNodes -> request-nodes."""
+    """Return the element's name for a record: request-nodes for RequestNodes."""
     return "".join(
         f"-{char.lower()}" if char.isupper() else char for char in record.__name__
     ).lstrip("-")
@@ -70,8 +70,7 @@ def read(message: Message) -> Body:
 
 @cache
 def _shape(record: Any) -> list[tuple[str, Any]]:
-    """Yield each field of a record with its type; for a tuple of records, with their type in a
-    list."""
+    """Return each field of a record with its type; for a tuple of records, the type in a list."""
     hints = typing.get_type_hints(record)
     return [
         (
