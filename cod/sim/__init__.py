@@ -1,15 +1,15 @@
-"""The simulator: the resource manager's own policy on a virtual clock, over a site and a demand
-that are made up.
+"""The simulator: the resource manager's own policy on a virtual clock, over a made-up site and
+demand.
 
-`scenario/` describes site and demand (`records`), reads their files (`tables`) and traces (`swf`).
-`demand/` has the owners, who ask for nodes. `machines` is the hardware, `lifecycle` what becomes of
-it, `world` what the database would hold; `world` makes snapshots for `policy.scheduler.plan`, and
-`apply_plan` applies its plans; `moves` are asked for like requests. `check/` holds each plan
-against the policy's promises. `clock` has the events, `randomness` numbers that depend on the seed
-alone. `run` puts it all together, and `results/` counts, reports and draws.
+`scenario/` describes site and demand (`records`), and reads their files (`tables`) and traces
+(`swf`). `demand/` has the owners, who request nodes. `machines` is the hardware, `lifecycle` has
+its transitions, `world` the facts that the database would contain. `world` makes snapshots for
+`policy.scheduler.plan`, and `apply_plan` applies its plans; `moves` has moves of nodes. `check/`
+compares each plan with the policy's promises. `clock` has the events, `randomness` numbers that
+depend on the seed alone. `run` runs a scenario, and `results/` counts, reports and draws charts.
 
-Two runs of one scenario with one seed give equal results, byte by byte: nothing here reads a clock
-or the order of a set. Each machine and each demand draws from a stream of its own, so that a change
-of the policy changes neither what is asked for nor how long a job runs: runs that differ in the
-policy alone can be compared job by job.
+Two runs of one scenario with one seed give equal results, byte by byte: the simulator reads no
+clock and depends on no set's order. Each machine and each demand draws from a random stream of its
+own, so that a change of the policy changes neither the demand nor how long a job runs. Runs that
+differ in the policy alone can therefore be compared job by job.
 """

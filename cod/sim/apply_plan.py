@@ -1,8 +1,8 @@
-"""A plan's changes to the simulated site: the counterpart of `flows.scheduler.apply_plan`, in the
+"""Applies a plan to the simulated site: the counterpart of `flows.scheduler.apply_plan`, in the
 same order.
 
-Nothing comes between a snapshot and its plan here, so what a plan names must be there: an act that
-finds it otherwise raises `ImpossiblePlan`.
+Nothing happens between a snapshot and its plan here, so the nodes that a plan names must still be
+as in the snapshot. An act that finds them changed raises `ImpossiblePlan`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from cod.states import RequestState, VclusterState
 
 
 class ImpossiblePlan(Exception):
-    """A plan that cannot be carried out: the policy is at fault, or the simulator."""
+    """A plan that cannot be applied, because of an error in the policy or the simulator."""
 
 
 def apply(world: World, plan: PassPlan) -> None:
-    """Carry out the whole plan."""
+    """Apply the whole plan."""
     for vcluster_id, ahead in plan.warnings:
         cluster = world.clusters[vcluster_id]
         cluster.warned = ahead
@@ -78,7 +78,7 @@ def _drain(world: World, cluster: Cluster) -> None:
 
 
 def _expire(world: World, cluster: Cluster) -> None:
-    """Seize the nodes of a vcluster whose grace is over."""
+    """Take all nodes of a vcluster whose grace has ended."""
     if cluster.state is not VclusterState.ACTIVE:
         return
     world.stats.expired += 1
@@ -90,7 +90,7 @@ def _expire(world: World, cluster: Cluster) -> None:
 
 
 def _seize(world: World, reclaim: ClusterReclaim | None) -> None:
-    """Power off nodes that are still open in a reclaim whose deadline has passed."""
+    """Take the nodes that are still open in a reclaim whose deadline has passed."""
     if reclaim is None:
         return
     cluster = reclaim.cluster
@@ -146,7 +146,8 @@ def _grant(world: World, grant: RequestGrant, plan: PassPlan) -> None:
 
 
 def _preempt(world: World, preempt: Preempt, plan: PassPlan) -> None:
-    """Reclaim nodes: their holder chooses which, and has until the deadline to give them back."""
+    """Reclaim nodes. Their holder chooses the nodes, and has until the deadline to give them
+    back."""
     request, cluster = world.pending.get(preempt.request_id), world.clusters[preempt.vcluster_id]
     if request is None:
         raise ImpossiblePlan(
@@ -173,7 +174,7 @@ def _preempt(world: World, preempt: Preempt, plan: PassPlan) -> None:
         within=kept.within(pending) if pool in dict(pending.asked) else "",
     )
     if may_lose < preempt.count and pending.priority <= cluster.as_holder().priority:
-        # a grant of this very plan has used up what its group may take: the next pass plans anew
+        # a grant of this plan has used up the group's right to take nodes: the next pass replans
         return
     deadline = now + preemption.grace(cluster.group, policy)
     reclaim = ClusterReclaim(
@@ -209,7 +210,7 @@ def _tell(world: World, refusal: RequestRefusal) -> None:
 
 
 def _change_power(world: World, change: PowerChange) -> None:
-    """Wake or put to sleep nodes of the pool that this plan has not given to anybody."""
+    """Wake free nodes, or put them to sleep, if the plan has not granted them."""
     idle_time = (
         world.energy.idle_time if change.sleep and change.free_nodes.readiness == WARM else None
     )

@@ -1,8 +1,8 @@
-"""Failures in a simulated site by the fault of a template or of a machine, and whom each is taken
-for: the counterpart of `core.nodes.blame`, with the same rules (`policy.nodes.blame`).
+"""Failures in a simulated site that a template or a machine causes, and the one that is blamed for
+each: the counterpart of `core.nodes.blame`, with the same rules (`policy.nodes.blame`).
 
-A wrong template is one that no system becomes ready with; a failing machine one on which none
-does. Neither is known to the manager: it sees boots that run out of time.
+No system becomes ready with a wrong template, and none on a failing machine. The manager knows
+neither: it only sees boots that time out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cod.states import Fault, NodeState
 
 
 class Failures:
-    """Failing machines and templates, and the failures that still count.
+    """Failing machines and wrong templates, and the failures that still count.
 
-    wrong          templates that are wrong
+    wrong          the wrong templates
     healthy_aside  how often a healthy machine was set aside; `failing_aside`: a failing one
     given_back     how often a machine went back to the reserve instead
     """
@@ -50,8 +50,8 @@ class Failures:
         return machine.failing or machine.template_id in self.wrong
 
     def stops(self, machine: SimMachine) -> bool:
-        """Note that a machine has spent its retries on the way to its holder; return whether it
-        goes back to the reserve and its request stops, or else is set aside."""
+        """Record that a machine has used up its retries on the way to its holder. Return whether it
+        goes back to the reserve, and its request stops; otherwise it is set aside."""
         cluster = machine.cluster
         assert cluster is not None
         template, group = self._with_template[machine.template_id], self._of_group[cluster.group_id]
@@ -68,12 +68,12 @@ class Failures:
         return stops
 
     def succeeded(self, template_id: int) -> None:
-        """Note that a machine has become ready with the template."""
+        """Record that a machine has become ready with the template."""
         self._with_template.pop(template_id, None)
 
     def repaired(self, machine: SimMachine) -> None:
-        """Note that an administrator has looked at a machine. If it was failing, another begins to
-        fail in its place: their share stays."""
+        """Record that an administrator has examined a machine. If it was failing, another machine
+        begins to fail in its place, so that the share of failing machines stays."""
         for group in self._of_group.values():
             group.discard(machine.id)
         if machine.failing:

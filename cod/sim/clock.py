@@ -1,4 +1,5 @@
-"""The virtual clock: events in order of their time, and of their making where times are equal."""
+"""The virtual clock. Events happen in the order of their times; at equal times, in the order in
+which they were scheduled."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ class Clock:
         self._made = 0
 
     def at(self, time: float, call: Callable[..., object], *args: Any) -> None:
-        """Call `call(*args)` at `time`, or now if that is past. There is no taking back: `call`
-        looks whether it is still meant."""
+        """Call `call(*args)` at `time`, or now if that is past. An event cannot be cancelled:
+        `call` has to check whether it still applies."""
         self._made += 1
         heapq.heappush(self._heap, (max(time, self.now), self._made, call, args))
 
@@ -28,8 +29,8 @@ class Clock:
         self.at(self.now + delay, call, *args)
 
     def run(self, until: float, finished: Callable[[], bool] | None = None) -> None:
-        """Let everything happen that is due up to and including `until`; stop after the event that
-        makes `finished` true."""
+        """Run all events that are due up to and including `until`; stop after the event that makes
+        `finished` true."""
         heap = self._heap
         while heap and heap[0][0] <= until:
             self.now, _, call, args = heapq.heappop(heap)

@@ -1,5 +1,5 @@
-"""Machines, virtual clusters, their requests and reclaims: what the database's rows of those names
-would hold."""
+"""Machines, virtual clusters, their requests and reclaims, as the database's rows would describe
+them."""
 
 from __future__ import annotations
 
@@ -40,9 +40,13 @@ class IncomingKey(NamedTuple):
 
 
 class SimMachine:
-    """One node; names as in the table `nodes`. `counted_as`: its key in the pool; `counted`: until
-    when it is added; `failing`: see `sim.blame`; `blameless`: set aside though it is healthy;
-    `out_until`: it does not come back into service before."""
+    """A simulated node, with names as in the table `nodes`.
+
+    counted_as  its key in the pool; `counted`: the time up to which its use is summed up
+    failing     see `sim.blame`
+    blameless   it was set aside though it is healthy
+    out_until   it does not return to service before this time
+    """
 
     __slots__ = (
         "assigned_at",
@@ -151,7 +155,7 @@ class Cluster:
         return effective(self.group.priority, self.preemptible)
 
     def changed(self) -> None:
-        """Note that the cluster's machines, size or lease have changed."""
+        """Forget cached views, because the cluster's machines, size or lease have changed."""
         self.seen = self.holder = None
         for request in self.pending.values():
             request.pending = None
@@ -199,7 +203,7 @@ class Cluster:
 
 @dataclass(eq=False, slots=True)
 class ClusterRequest:
-    """A request for nodes, of one tuple.
+    """A request for nodes, with one tuple.
 
     kind       'create', 'grow', 'replace' or 'move'
     up         how many of its machines run
@@ -248,7 +252,8 @@ class ClusterRequest:
 
 @dataclass(eq=False, slots=True)
 class ClusterReclaim:
-    """Machines that a vcluster is to give up for a request; those still to come carry its id."""
+    """Machines that a vcluster has to give up for a request. Machines that it has not given up yet
+    carry the reclaim's id."""
 
     id: int
     cluster: Cluster

@@ -1,9 +1,9 @@
 """The server that nodes get their images from, which many nodes share.
 
-A node alone is primed in the time that its type takes. With others it waits for its turn, if the
-scenario says how many are primed at once (`image_at_once`), and is slower, if the scenario says how
-many MB/s the server sends (`image_mb_per_s`): the rate is divided evenly, and what a node cannot
-take is left to the others.
+A node that is primed alone takes the time of its type. If the scenario limits how many nodes are
+primed at once (`image_at_once`), further nodes wait for their turn. If it limits the server's MB/s
+(`image_mb_per_s`), this rate is divided evenly, and the part that a node cannot use goes to the
+others.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ DONE = 1e-6  # seconds of priming that are none
 
 @dataclass(slots=True)
 class _Transfer:
-    """A node that is primed. `left`: seconds that it would take alone from now on; `speed`: seconds
-    of it a second."""
+    """A node that is being primed. `left`: seconds that it would still take alone; `speed`: how
+    many of these pass in a second."""
 
     machine: SimMachine
     then: Callable[[SimMachine], None]
@@ -31,9 +31,10 @@ class _Transfer:
 
 
 class ImageServer:
-    """Primes nodes. `took`: seconds from the order to the written disk, of each node; `most`: nodes
-    at once, at most.
+    """The image server, which primes nodes.
 
+    took     of each primed node, the seconds from the order to the written disk
+    most     the largest number of nodes that were primed at once
     size     MB of an image
     at_once  nodes that are primed at once; None for any number
     rate     MB/s of the server; None for any rate
@@ -63,7 +64,7 @@ class ImageServer:
             self._clock.after(seconds, self._alone, transfer)
 
     def drop(self, machine: SimMachine) -> None:
-        """Forget a node that is not to be primed any longer, if it is one."""
+        """Stop priming a node, if it is being primed or waits for its turn."""
         if self._turn.pop(machine, None) is None and self._active.pop(machine, None) is None:
             return
         if self._shared:
@@ -79,8 +80,8 @@ class ImageServer:
         transfer.then(transfer.machine)
 
     def _divide(self) -> None:
-        """Begin with those whose turn it is, divide the rate among all, and wait for the first that
-        is done."""
+        """Begin with the nodes whose turn it is, divide the rate among all, and schedule the first
+        end."""
         now = self._clock.now
         for one in self._active.values():
             one.left -= (now - self._since) * one.speed

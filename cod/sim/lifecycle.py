@@ -1,8 +1,8 @@
 """A machine's transitions, and the time that each takes: the simulated counterpart of an agent, its
 firmware and its power.
 
-`take` and `release` are the manager's orders, `wake` and `sleep` the reserve pool's; the rest
-happens by itself. Each timer carries the machine's generation, and does nothing when the machine
+The manager calls `take` and `release`, the reserve calls `wake` and `sleep`; all other transitions
+happen by themselves. Each timer carries the machine's generation, and does nothing when the machine
 has moved on.
 """
 
@@ -33,8 +33,8 @@ class MachineLifecycle:
     on_up      called with a machine whose holder's system runs
     on_free    called with a machine that is in the reserve again
     on_broken  called with a machine that is about to be set aside; takes it from its holder
-    on_stopped  called with a machine that did not boot, and is to go back to the reserve; releases
-               it, and asks for no other in its place
+    on_stopped  called with a machine that did not boot, and goes back to the reserve; releases it,
+                and requests no other in its place
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class MachineLifecycle:
     def take(
         self, machine: SimMachine, cluster: Cluster, request_id: int, template_id: int
     ) -> None:
-        """Give a free machine to a vcluster and set it going: primed or booted if it is awake,
-        woken if it is off."""
+        """Give a free machine to a vcluster, and begin to prime or boot it, or to wake it if it is
+        off."""
         pool = self._pool
         pool.count(machine)
         machine.cluster, machine.request_id, machine.template_id = cluster, request_id, template_id
@@ -105,7 +105,7 @@ class MachineLifecycle:
         self._pool.move(machine, E.POWERED_DOWN)
 
     def take_out(self, machine: SimMachine, until: float) -> None:
-        """Take the machine out of service for maintenance, from its holder, too."""
+        """Take the machine out of service for maintenance, also from a holder."""
         machine.out_until = max(until, machine.out_until)
         if machine.state is not S.QUARANTINED:
             self._put_aside(machine, E.QUARANTINED)
@@ -143,7 +143,7 @@ class MachineLifecycle:
             self._power_on(machine)
 
     def _report(self, machine: SimMachine) -> None:
-        """Decide what a reported machine does next (`policy.nodes.lifecycle.settle`)."""
+        """Decide the next step of a machine that has reported (`policy.nodes.lifecycle.settle`)."""
         if machine.cluster is not None:
             self._assign(machine)
         elif machine.disk is Disk.DIRTY:
@@ -214,7 +214,7 @@ class MachineLifecycle:
             )
 
     def fail(self, machine: SimMachine) -> None:
-        """Break the machine: it is set aside until it is repaired."""
+        """Let the machine break: it is set aside until it is repaired."""
         # a machine cannot fail twice; its next failure is drawn when it is back
         if machine.state is S.QUARANTINED:
             self._fail_some_day(machine)
@@ -243,7 +243,7 @@ class MachineLifecycle:
         self._return(machine)
 
     def _return(self, machine: SimMachine) -> None:
-        """Bring the machine back into service, unless maintenance still has it."""
+        """Return the machine to service, unless it is still in a maintenance window."""
         if self._clock.now < machine.out_until:
             self._later(machine, machine.out_until - self._clock.now, self._return)
             return

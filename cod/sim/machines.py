@@ -1,5 +1,5 @@
-"""The machines of a simulated site: where each is in its life, what the manager counts of them,
-what they consume.
+"""The machines of a simulated site: their states, the counts that the manager sees, and their
+consumption.
 
 Transitions are those of `states.NODE_TRANSITIONS`: a simulation that left the product's lifecycle
 would raise.
@@ -21,12 +21,12 @@ from cod.states import NodeEvent, NodeState, after
 
 
 class MachinePool:
-    """All machines, in buckets as the manager counts them, and their consumption.
+    """All machines, grouped as the manager counts them, and their consumption.
 
     spent     seconds by state, of all machines
     kept      the machines that are reserved for a request
     held      seconds with a holder
-    healthy   seconds of machines that were not failing; `lost`: of those out of service though
+    healthy   seconds of machines that were not failing; `lost`: seconds out of service though
               healthy
     joules    consumed; `spared`: the further consumption if sleeping machines had idled
     by_group  joules of machines while a group held them; `held_by_group`: seconds of that
@@ -65,8 +65,8 @@ class MachinePool:
     # ------------------------------------------------------------ changes
 
     def move(self, machine: SimMachine, event: NodeEvent, *, waking: bool = False) -> None:
-        """Move the machine to its next state. Raises `WrongEvent` where the lifecycle has
-        none for the event."""
+        """Move the machine to the state after `event`. Raises `WrongEvent` if the lifecycle does
+        not allow the event in the machine's state."""
         self.count(machine)
         machine.state = after(machine.state, event)
         machine.since = self._clock.now
@@ -75,8 +75,8 @@ class MachinePool:
         self.place(machine)
 
     def count(self, machine: SimMachine) -> None:
-        """Add a machine's seconds and joules since the last call to the sums. Call it before the
-        machine's state or holder changes."""
+        """Add a machine's seconds and joules since the last call to the sums. Must be called before
+        the machine's state or holder changes."""
         seconds = self._clock.now - machine.counted
         if not seconds:
             return
@@ -96,7 +96,7 @@ class MachinePool:
             self.spared += seconds * self._watts[machine.kind.type, NodeState.INACTIVE] - joules
 
     def watts(self, type_id: int, state: NodeState) -> float:
-        """Return what one machine of the type draws in that state."""
+        """Return the watts that one machine of the type draws in that state."""
         return self._watts[type_id, state]
 
     def power(self) -> float:
@@ -104,7 +104,7 @@ class MachinePool:
         return sum(self._watts[machine.kind.type, machine.state] for machine in self.machines)
 
     def place(self, machine: SimMachine) -> None:
-        """Put a machine into the bucket of its present state. Call this after each change."""
+        """Move a machine to the group of its present state. Must be called after each change."""
         new = _counted_as(machine)
         if new == machine.counted_as:
             return
@@ -145,8 +145,8 @@ class MachinePool:
             yield FreeNodes(key.kind, key.readiness, len(bucket), key.cache, key.reserved, idle)
 
     def ways(self, *, times: bool = False) -> Iterator[IncomingNodes]:
-        """Yield the nodes that are on their way back; `times`: with when they entered their
-        states."""
+        """Yield the nodes on their way back; with `times`, the time at which the last of each kind
+        entered its state."""
         since: dict[IncomingKey, float] = {}
         for machine in self.machines if times and self.coming else ():
             if isinstance(key := machine.counted_as, IncomingKey):
@@ -155,8 +155,8 @@ class MachinePool:
             yield IncomingNodes(key.kind, count, key.reserved, key.waking, since.get(key))
 
     def pick(self, free: FreeNodes, count: int, idle_time: float | None = None) -> list[SimMachine]:
-        """Return `count` nodes of a pool, by id; with `idle_time`, only such as have idled so long.
-        Raises LookupError."""
+        """Return the `count` nodes of a pool with the lowest ids; with `idle_time`, only nodes that
+        have been idle for that time. Raises LookupError."""
         bucket = self.free.get(PoolKey(free.kind, free.readiness, free.cache, free.reserved), {})
         fit = [
             one for one in bucket if idle_time is None or one.since <= self._clock.now - idle_time
@@ -178,7 +178,7 @@ def _counted_as(machine: SimMachine) -> PoolKey | IncomingKey | None:
 
 
 def node_type(number: int, spec: sc.Type) -> NodeType:
-    """Return the row of `node_types` that a type of the scenario would have."""
+    """Return the row of `node_types` for a type of the scenario."""
     return NodeType(
         id=number,
         name=spec.name,

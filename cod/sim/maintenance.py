@@ -1,9 +1,9 @@
 """Maintenance windows of a simulated site: the counterpart of `flows.scheduler.maintenance`, with
 the same rule for leases (`policy.reservations.maintenance`).
 
-A window is known some time before it begins. From then on its machines are of a kind of their own,
-and no lease that would run into the window begins on them. When it begins its machines are taken,
-also from those that hold them; when it ends they come back, and are erased.
+A window is announced some time before it begins. From then on its machines are counted as a kind of
+their own, and no lease begins on them that would run into the window. When the window begins, its
+machines are taken out of service, also from their holders; when it ends they return and are erased.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cod.states import WindowState
 class SimWindows:
     """The windows of a scenario, carried out on the clock.
 
-    times  of those that are planned or run, by bit: the planner's view
+    times  the times of announced and running windows, by bit: the planner's view
     taken  how often a machine was taken from a vcluster
-    stir   called when something has changed that the manager wants to know
+    stir   called when something has changed that the manager may have to act on
     """
 
     def __init__(
@@ -88,7 +88,8 @@ class SimWindows:
         self._mark(machines, -window.bit)
 
     def _mark(self, machines: list[SimMachine], bit: int) -> None:
-        """Make the machines a kind of their own, or of their former kind again."""
+        """Add the window's bit to the machines' kind, so that they are counted apart; a negative
+        bit removes it."""
         self.times = policy.times(self._open, self._rules)
         for machine in machines:
             machine.kind = machine.kind._replace(windows=machine.kind.windows + bit)

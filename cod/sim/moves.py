@@ -1,4 +1,4 @@
-"""Nodes that move from one vcluster to another: the counterpart of `flows.scheduler.moves`.
+"""Moves of nodes from one vcluster to another: the counterpart of `flows.scheduler.moves`.
 
 A move is a request of the vcluster that gets the nodes, with reclaims from the one that loses them,
 all made at once. Nodes are granted as they come.
@@ -20,7 +20,7 @@ from cod.states import RequestState, VclusterState
 
 
 class NotMoved(Exception):
-    """The move is refused; says why."""
+    """The move is refused, for the reason in the text."""
 
 
 def start(
@@ -31,7 +31,7 @@ def start(
     within: float | None,
     label: str,
 ) -> ClusterRequest:
-    """Move `count` nodes from `source` to `target`. Return the request. Raise `NotMoved`.
+    """Move `count` nodes from `source` to `target`, and return the request. Raises `NotMoved`.
 
     within  seconds until the source must release the nodes; None: the grace of its group
     """
@@ -69,7 +69,7 @@ def start(
 
 
 def _able(world: World, source: Cluster, target: Cluster) -> list[SimMachine]:
-    """Return the nodes of `source` that may move: they match, and leave for no other purpose."""
+    """Return the nodes of `source` that may move: they match, and are not leaving already."""
     document = world.templates[target.template_id]
     matching = {
         type_id
@@ -99,7 +99,7 @@ def _check_room(world: World, target: Cluster, chosen: Sequence[SimMachine]) -> 
 
 
 def _failing(world: World) -> set[int]:
-    """Return the ids of reservations in advance that find no place as things are."""
+    """Return the ids of the reservations in advance for which the forecast finds no place now."""
     seen = world.snapshot()
     if not reserved(seen):
         return set()
@@ -113,7 +113,7 @@ def _take(
     chosen: Sequence[SimMachine],
     deadline: float,
 ) -> list[tuple[ClusterReclaim, list[SimMachine]]]:
-    """Make a reclaim for each kind of node; return them with the nodes that their owner chooses."""
+    """Make a reclaim for each kind of node; return each with the nodes that their owner chooses."""
     source = request.source
     assert source is not None
     alike: dict[NodeKind, list[SimMachine]] = defaultdict(list)
@@ -130,13 +130,13 @@ def _take(
 
 
 def staying(source: Cluster, due: Sequence[SimMachine]) -> list[SimMachine]:
-    """Return those nodes of a due move that stay, so that one node is left."""
+    """Return those of the `due` nodes of a move that stay, so that the source keeps one node."""
     most = preemption.movable(len(source.held), source.leaving - len(due))
     return cast(list[SimMachine], leases.victims(cast(Any, due), len(due)))[most:]
 
 
 def conclude(world: World, request: ClusterRequest) -> None:
-    """End a move without reserved nodes: it has brought all nodes there were."""
+    """End a move that has no reserved nodes and no reclaims any more: all its nodes have come."""
     if any(one.request is request for one in world.reclaims.values()) or any(
         machine.reserved == request.id for machine in world.pool.kept
     ):

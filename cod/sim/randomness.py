@@ -12,27 +12,27 @@ DAY, HOUR = 86400.0, 3600.0
 
 
 def stream(seed: int, *names: object) -> Random:
-    """Return a separate random stream for each use: the same for the same seed and names, on any
-    machine."""
+    """Return a separate random stream for each use: equal seed and names give the same stream on
+    any machine."""
     return Random("/".join(map(str, (seed, *names))))
 
 
 def about(random: Random, median: float, spread: float) -> float:
-    """Return a duration around `median`: log-normal with `spread` as the standard deviation of its
-    logarithm; 0 is exact."""
+    """Return a random duration around `median`: log-normal with `spread` as the standard deviation
+    of its logarithm; 0: always the median."""
     return median * math.exp(random.gauss(0.0, spread)) if spread else median
 
 
 def runtime(random: Random, rule: Runtime) -> float:
-    """Return seconds that a job runs."""
+    """Return a random run time of a job, in seconds."""
     return min(max(about(random, rule.median, rule.spread), rule.least), rule.most)
 
 
 def wave(time: float, day: float, week: float, peak_hour: float) -> float:
-    """Return the demand's factor at `time` (the run begins on a Monday at midnight): 1 on average
-    over a day without `week`.
+    """Return the factor of the demand at `time` (the run begins on a Monday at midnight): 1 on
+    average over a day without `week`.
 
-    day   how far it swings over the day, 0 to 1; highest at `peak_hour`
+    day   amplitude over the day, 0 to 1; highest at `peak_hour`
     week  by how much Saturday and Sunday are lower, 0 to 1
     """
     swing = 1.0 + day * math.cos(2 * math.pi * (time / HOUR - peak_hour) / 24.0)
@@ -40,8 +40,8 @@ def wave(time: float, day: float, week: float, peak_hour: float) -> float:
 
 
 def arrivals(random: Random, rule: Arrivals, until: float) -> Iterator[tuple[float, int]]:
-    """Yield (time, how many jobs) up to `until`: a Poisson process of bursts whose rate
-    follows the wave (thinning).
+    """Yield (time, number of jobs) up to `until`: a Poisson process of bursts whose rate follows
+    the wave (thinning).
 
     A burst has `rule.burst` jobs on average, geometrically distributed; the rate of jobs stays
     `rule.per_day`.

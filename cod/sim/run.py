@@ -1,4 +1,4 @@
-"""A simulation from beginning to end: a scenario in, figures out."""
+"""A simulation from beginning to end: scenario in, figures out."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ POINTS = 400  # of each curve over time
 
 
 class Simulation:
-    """A run of a scenario: `advance` until `end`, `run_on` to `limit`, then ask for the `result`.
+    """A run of a scenario: call `advance` until `end`, `run_on` to `limit`, then `result`.
 
     series   samples over time, for plots
-    remarks  sentences about what was not read of traces
+    remarks  sentences about parts of traces that were not read
     """
 
     def __init__(self, scenario: Scenario, watch: Watch | None = None) -> None:
@@ -106,13 +106,13 @@ class Simulation:
         self._sample()
 
     def advance(self, until: float) -> None:
-        """Let everything happen that is due until then, in seconds of simulated time, and before
+        """Run all events that are due until `until` (seconds of simulated time), but not after
         `end`."""
         self.world.clock.run(min(until, self.end))
 
     def run_on(self, until: float) -> None:
-        """After `end`, go on until then, or until all jobs have ended; jobs are submitted before
-        `end` only."""
+        """Continue after `end` until `until`, or until all jobs have ended. Jobs are submitted only
+        before `end`."""
         if not self.finished():
             self.world.clock.run(min(until, self.limit), self.finished)
 
@@ -121,7 +121,7 @@ class Simulation:
         return self.world.stats.jobs.finished()
 
     def slices(self, count: int) -> Iterator[float]:
-        """Run the simulation in slices. Yield the share that is done after each, 0 to 1."""
+        """Run the simulation in slices, and yield the completed share after each, 0 to 1."""
         for part in range(1, count + 1):
             self.advance(self.end * part / count)
             yield part / count if self.limit == self.end else part / (count + 1)
@@ -142,7 +142,7 @@ class Simulation:
     # ------------------------------------------------------------ demand
 
     def synthetic(self, rule: Jobs | Queue) -> Iterator[SimJob]:
-        """Yield the jobs of a rule that draws its own, in the order of their times."""
+        """Yield the jobs of a rule that generates its jobs, in the order of their times."""
         seed = self.scenario.seed
         sizes = stream(seed, "jobs", rule.name)
         for at, count in arrivals(stream(seed, "arrivals", rule.name), rule.arrivals, self.end):
@@ -161,7 +161,7 @@ class Simulation:
             yield Moving(at, sizes.choice(rule.nodes))
 
     def _times(self, rule: Reservations | Moves) -> Iterator[float]:
-        """Yield when something is asked for: at hours of each day, or as arrivals come."""
+        """Yield the times of requests: at hours of each day, or by the arrival process."""
         seed = self.scenario.seed
         if rule.hours:
             daily = (
@@ -176,8 +176,8 @@ class Simulation:
             yield from (at for _ in range(count))
 
     def _fitted(self, rule: Queue, floors: int = 0) -> Queue:
-        """Return a queue that never asks for more than the site could give it: `floors` are kept by
-        others."""
+        """Return the queue's rule with a limit, so that it never requests more nodes than the site
+        could give it: other owners keep their smallest sizes and `floors`."""
         pool = self.world.pool
         room = sum(
             count
@@ -254,7 +254,8 @@ def _recorded(rule: Recorded) -> Iterator[SimJob]:
 
 
 def _as(cls: Any, rule: Trace | Recorded, name: str) -> Any:
-    """Return the rule of a trace, or of recorded requests, as one of a queue or of jobs."""
+    """Return the rule of a trace, or of recorded requests, as the rule of a queue or of jobs
+    (`cls`)."""
     shared = {one.name for one in fields(cls)} & {one.name for one in fields(rule)} - {
         "name",
         "model",

@@ -1,5 +1,5 @@
-"""Held nodes over time, as a server counts them: by type and hour, which reserve marks are forecast
-by, and by group in a month."""
+"""Numbers of held nodes over time, as a server counts them: by type and hour, from which the
+reserve's marks are forecast, and by group in a month."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class HeldTimeline:
 
 
 class MonthUsage:
-    """Node-seconds that groups have used in the calendar month (UTC) that it is: `used`, by id. The
+    """Node-seconds that groups have used in the current calendar month (UTC): `used`, by id. The
     run begins on the first day of a month."""
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ class MonthUsage:
         self._nodes: Counter[int] = Counter()  # by group, since `_at`
 
     def count(self, nodes: Counter[int], now: float) -> None:
-        """Record that `nodes`, by group, are held from `now` on. The nodes held until `now` are
-        added to the month's use."""
+        """Add the nodes held until `now` to the month's use. From `now` on, `nodes` are held, by
+        group."""
         while self._at < now:
             ends = energy_accounting.month_end(self._at)
             until = min(now, ends)

@@ -1,8 +1,9 @@
-"""The simulated site: what owners may do, what the manager sees, and when it looks.
+"""The simulated site: the actions of owners, the snapshots for the manager, and the times of its
+passes.
 
-The manager looks a second after something has changed that may matter to a request, when a time has
-come that it waits for, within a minute where it is about the reserve alone, and at least each
-`period` seconds. Its passes take no time. `sim.apply_plan` carries plans out.
+A pass follows a second after a change that may matter to a request, at each time that the manager
+waits for, within a minute after a change that matters to the reserve alone, and at least each
+`period` seconds. A pass takes no time. `sim.apply_plan` applies its plan.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Act = Callable[["World", PassPlan], None]
 
 
 class World:
-    """Everything there is. `act` carries out a plan (`sim.apply_plan.apply`).
+    """The whole simulated site. `act` applies a plan (`sim.apply_plan.apply`).
 
     `watch` is called with each pass's snapshot and plan before the plan is applied.
     """
@@ -102,7 +103,7 @@ class World:
         self.look(0.0)
 
     def new_id(self) -> int:
-        """Return an id that nothing else has."""
+        """Return a new id, unique in the world."""
         self._ids += 1
         return self._ids
 
@@ -116,8 +117,8 @@ class World:
         max_lease: float | None,
         **entitled: Any,
     ) -> Group:
-        """Return a new group; `entitled`: its shares, guarantee and limit, as the record has
-        them."""
+        """Add a group and return it; `entitled`: its shares, guarantee and limit, as in the
+        record."""
         group = Group(
             len(self.groups) + 1, name, priority, default_lease, max_lease, 0.0, **entitled
         )
@@ -132,7 +133,7 @@ class World:
         shares_of: Mapping[str, float],
         limits: Mapping[str, int],
     ) -> None:
-        """Say what a group is sure of, and may hold, of types by their names."""
+        """Set a group's guarantees, shares and limits of types, by the types' names."""
         numbers = {row.name: number for number, row in self.pool.types.items()}
         terms = {
             numbers[one]: TypeTerms(guarantees.get(one, 0), shares_of.get(one))
@@ -144,8 +145,8 @@ class World:
             self._type_limits[group.id] = {numbers[one]: most for one, most in limits.items()}
 
     def template(self, *, cache: bool, wrong: bool = False) -> int:
-        """Add a template; return its id. `wrong`: no system becomes ready with it; one vcluster
-        alone asks for it."""
+        """Add a template; return its id. `wrong`: no system becomes ready with it; only one
+        vcluster uses such a template."""
         self._templates += 1
         number = self._templates
         if wrong:
@@ -174,8 +175,8 @@ class World:
         starts_at: float | None = None,
         label: str = "",
     ) -> Cluster:
-        """Return a new vcluster, pending until its request is granted. `starts_at`, `label`: as in
-        `ClusterRequest`."""
+        """Add a vcluster and return it. It is pending until its request is granted. `starts_at`,
+        `label`: as in `ClusterRequest`."""
         lease_time = leases.length(lease, group, self.policy)
         cluster = Cluster(
             self.new_id(),
@@ -196,7 +197,7 @@ class World:
         return cluster
 
     def grow(self, cluster: Cluster, count: int) -> ClusterRequest:
-        """Ask for `count` more nodes."""
+        """Request `count` more nodes."""
         return self._request(cluster, "grow", count)
 
     def _request(
@@ -210,18 +211,18 @@ class World:
         return request
 
     def add(self, request: ClusterRequest) -> None:
-        """Let a request wait."""
+        """Queue a request."""
         self.pending[request.id] = request.cluster.pending[request.id] = request
         self.stir()
 
     def withdraw(self, request: ClusterRequest) -> None:
-        """Ask for it no longer."""
+        """Withdraw the request, if it is pending."""
         if request.state is RequestState.PENDING:
             self.decide(request, RequestState.WITHDRAWN)
             self.stir()
 
     def restore(self, cluster: Cluster, machines: Iterable[SimMachine]) -> None:
-        """Shrink the vcluster by these machines. Reclaimed ones go to the request that waits for
+        """Shrink the vcluster by these machines. Reclaimed ones go to the request that needs
         them."""
         for machine in machines:
             self.stats.given += bool(machine.reclaim)
@@ -260,7 +261,7 @@ class World:
     # ------------------------------------------------------------ steps that owners and plans share
 
     def lease(self, cluster: Cluster, until: float) -> None:
-        """Let the lease end at `until`; the manager looks then, and when warnings are due."""
+        """Let the lease end at `until`, and schedule passes then and when warnings are due."""
         cluster.expires_at = until
         cluster.changed()
         for ahead in self.policy.lease_warnings:
@@ -268,8 +269,8 @@ class World:
         self.clock.at(until, self.stir)
 
     def let_go(self, machine: SimMachine) -> None:
-        """Take a machine from its holder and send it on its way back; it stays reserved for whom it
-        was taken."""
+        """Take a machine from its holder and send it back to the reserve. It stays reserved for the
+        request that it was taken for."""
         cluster = machine.cluster
         assert cluster is not None
         self._leave(machine, cluster)
@@ -316,7 +317,7 @@ class World:
         reclaim.cluster.changed()
 
     def moving(self, cluster: Cluster) -> int:
-        """Return how many of a vcluster's nodes are to move to another."""
+        """Return how many of a vcluster's nodes are leaving by moves to another."""
         return sum(
             one.open
             for one in self.reclaims.values()
@@ -324,7 +325,7 @@ class World:
         )
 
     def spare(self, machine: SimMachine) -> None:
-        """Withdraw the reclaim of a machine."""
+        """Withdraw a machine's reclaim, and its reservation."""
         self._less(machine)
         self.pool.reserve(machine, 0)
 
@@ -384,8 +385,8 @@ class World:
         cluster.owner.lost(machine, cluster, "broken")
 
     def _stopped(self, machine: SimMachine) -> None:
-        """Let a machine go back whose holder's request for another in its place stops. A group
-        that is told so tries again within the hour, unless its template is wrong."""
+        """Send a machine back to the reserve, and stop the request for another in its place. The
+        group is told, and tries again within the hour, unless its template is wrong."""
         cluster, taken = machine.cluster, machine.reclaim
         assert cluster is not None
         if taken:
@@ -406,18 +407,18 @@ class World:
     # ------------------------------------------------------------ the manager's pass
 
     def stir(self) -> None:
-        """Wake the manager: something has changed that it may want to know."""
+        """Schedule a pass, because something has changed that the manager may have to act on."""
         self.look(self.clock.now + DELAY)
 
     def look(self, at: float) -> None:
-        """Let the manager look at that time, if it would not sooner."""
+        """Schedule a pass at that time, unless an earlier one is scheduled."""
         if at < self._look_at:
             self._look_at = at
             self.clock.at(at, self._look, at)
 
     def _look_at_reserve(self, time: float) -> None:
-        """Let the manager look at the next full minute after that time: the reserve alone is in no
-        hurry, and many nodes may come to it within the minute."""
+        """Schedule a pass at the next full minute after that time. Changes of the reserve alone are
+        not urgent, and many may happen within the minute."""
         minute = (time // MINUTE + 1) * MINUTE
         if minute not in self._minutes:
             self._minutes.add(minute)
@@ -457,8 +458,8 @@ class World:
         self.look(max(min(times), now + DELAY))
 
     def snapshot(self, *, times: bool = False) -> SiteSnapshot:
-        """Return the site as the manager sees it now. `times`: nodes on their way have theirs,
-        though nothing is reserved in advance yet."""
+        """Return the site as the manager sees it now. `times`: include the times of nodes on their
+        way, even if nothing is reserved in advance."""
         times = times or any(one.starts_at is not None for one in self.pending.values())
         now, alive = self.clock.now, self.clusters.values()
         self._fade()
@@ -525,27 +526,27 @@ class World:
         ]
 
     def _kind_now(self, reclaim: ClusterReclaim) -> NodeKind:
-        """Return the kind of a reclaim's nodes; where they are in different windows, with those of
-        one of them."""
+        """Return the kind of a reclaim's nodes. If they are in different maintenance windows, the
+        largest sum of window bits counts."""
         windows = [one.kind.windows for one in reclaim.cluster.held if one.reclaim == reclaim.id]
         return reclaim.kind._replace(windows=max(windows, default=0))
 
     def hours_used(self, group: Group) -> float:
-        """Return the node-seconds that a group has used of this month by the last pass."""
+        """Return the node-seconds that a group had used in this month at the last pass."""
         return self._hours.used[group.id]
 
     def groups_as_used(self) -> list[Group]:
-        """Return the groups with their faded usage as of the last pass."""
+        """Return the groups with their faded usage at the last pass."""
         return [replace(group, faded_usage=self._usage[group.id]) for group in self.groups.values()]
 
     def remember_odd(self, given: Mapping[int, int | None]) -> None:
-        """Remember the turn in which each group has an odd node of its share; None: it has none."""
+        """Store the turn in which each group has an extra node of its share; None: it has none."""
         for name, group in self.groups.items():
             if group.id in given:
                 self.groups[name] = replace(group, odd_turn=given[group.id])
 
     def kept(self) -> preemption.GroupHoldings:
-        """Return what groups hold, as the rules of preemption count it."""
+        """Return the groups' holdings, as the rules of preemption count them."""
         holders = (
             {one.id: one.as_holder() for one in self.clusters.values()} if self.entitlements else {}
         )
@@ -557,8 +558,9 @@ class World:
     def creation_size(
         self, cluster: Cluster, granted: Iterable[SimMachine], sharing: Sharing
     ) -> int:
-        """Return how many nodes of a vcluster's grant count for its creation size: of each type
-        that is apart, and of the others, without those guaranteed to other groups."""
+        """Return how many nodes of a vcluster's grant count for its creation size. Nodes that are
+        guaranteed to other groups do not; each type that is counted apart, and all other nodes, are
+        checked separately."""
         parts = Counter(sharing.pool(machine.kind.type) for machine in granted)
         guarantees: dict[int, dict[int, int]] = defaultdict(dict)
         for group in self.groups.values():
@@ -588,8 +590,8 @@ class World:
         return min(firm, cluster.creation_size)
 
     def _fade(self) -> None:
-        """Bring the groups' faded usage up to date. Groups have held the same nodes since the last
-        call, because each change leads to a pass."""
+        """Update the groups' faded usage. Groups have held the same nodes since the last call,
+        because each change is followed by a pass."""
         if self.policy.fair_half_life <= 0:
             return
         rates: dict[int, float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""Moves and reservations in advance, looked at from outside. It shares no code with the policy."""
+"""Check of moves and reservations in advance from outside. It shares no code with the policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MINUTE = 60.0  # after its start a reservation is late
 
 
 def of_moves(seen: SiteSnapshot, planned: PassPlan, groups: Groups) -> Iterator[str]:
-    """Yield faults of moves: each must have the nodes reserved for it as they come, and no others."""
+    """Yield errors of moves: each move must get the nodes reserved for it as they come, and no
+    other nodes."""
     moves = {request.id: request for request in seen.requests if request.source_id is not None}
     free, others = Counter[int](), Counter[int]()
     for nodes in seen.free_nodes:
@@ -53,8 +54,8 @@ def of_moves(seen: SiteSnapshot, planned: PassPlan, groups: Groups) -> Iterator[
 def of_reservations(
     seen: SiteSnapshot, planned: PassPlan, policy: Policy, groups: Groups, now: float
 ) -> Iterator[str]:
-    """Yield faults of reservations in advance: none may begin before its start, or preempt nodes
-    too early; at the start it must have its nodes."""
+    """Yield errors of reservations in advance: none may begin before its start, or preempt nodes
+    too early, and at its start it must get its nodes."""
     requests = {request.id: request for request in seen.requests if request.starts_at is not None}
     for one in (grant.request_id for grant in planned.grants if grant.request_id in requests):
         if (starts_at := requests[one].starts_at or 0.0) > now:
@@ -82,7 +83,7 @@ def of_reservations(
 
 
 def _lead(seen: SiteSnapshot, type_id: int, policy: Policy) -> float:
-    """Return the seconds before a start at which nodes of a type begin to be taken."""
+    """Return the seconds before a start at which nodes of a type may begin to be preempted."""
     return max(policy.max_grace, policy.reclaim_grace) + _erasing(seen, type_id, policy)
 
 
@@ -92,8 +93,8 @@ def _erasing(seen: SiteSnapshot, type_id: int, policy: Policy) -> float:
 
 
 def _simple(request: PendingRequest, seen: SiteSnapshot, groups: Groups) -> bool:
-    """Return whether a reservation is for any nodes of the types that match it, and nothing but
-    their number stands against it."""
+    """Return whether a reservation accepts any nodes of its matching types, so that only their
+    number can delay it."""
     own, holder = groups.of(request.group_id), seen.holders.get(request.vcluster_id)
     return (
         len(request.tuples) == 1
@@ -112,8 +113,8 @@ def _overtaken(
     groups: Groups,
     now: float,
 ) -> Iterator[str]:
-    """Yield reservations that wait after their start while others are granted nodes that would
-    have been enough. Said only where no other reservation waits, which may need these nodes."""
+    """Yield reservations that wait after their start although another request is granted enough
+    nodes for them. Not checked if another reservation waits, which may need these nodes."""
     granted = {grant.request_id for grant in planned.grants}
     waiting = [request for one, request in requests.items() if one not in granted]
     if len(waiting) != 1 or (waiting[0].starts_at or 0.0) > now:
@@ -145,8 +146,8 @@ def _given_away(
     groups: Groups,
     now: float,
 ) -> Iterator[str]:
-    """Yield a reservation that surely had all its nodes, and has not after the plan, even if all
-    nodes on their way come in time. Checked only for a single reservation."""
+    """Yield a reservation that certainly had all its nodes before the plan, and lacks some after
+    it, even if all nodes on their way come in time. Checked only for a single reservation."""
     if len(requests) != 1:
         return
     (request,) = requests.values()
@@ -217,7 +218,8 @@ def _given_away(
 def broken(
     seen: SiteSnapshot, planned: PassPlan, policy: Policy, groups: Groups, now: float
 ) -> Iterator[str]:
-    """Yield a sentence for each promise to a move or a reservation in advance that is broken."""
+    """Yield a sentence for each promise to a move or a reservation in advance that the plan
+    breaks."""
     if any(
         request.source_id is not None or request.starts_at is not None for request in seen.requests
     ):

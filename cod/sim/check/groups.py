@@ -1,7 +1,7 @@
 """Check of groups' guarantees, limits and shares from outside. It shares no code with the policy.
 
-The plan's steps are not known in their order, so each bound is one that holds in every order: what
-a group loses in the plan may be gone, and what it gets may be there, when a request is decided.
+The order of the plan's steps is not known, so each bound holds in every order: when a request is
+decided, the group's losses by the plan may have happened already, and its gains, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cod.sim.check.shares import not_filled
 
 
 class Groups:
-    """Holdings of groups before a plan, and the plan's changes to them; by group and pool."""
+    """Holdings of groups before a plan, and the plan's changes to them, by group and pool."""
 
     def __init__(self, seen: SiteSnapshot, planned: PassPlan, now: float) -> None:
         self._seen, self._planned, self._now = seen, planned, now
@@ -53,7 +53,7 @@ class Groups:
             counts = not request.preemptible and request.source_id is None
             for share in grant.shares if counts else ():
                 self.won[request.group_id, pools.of(share.free_nodes.kind.type)] += share.count
-        # what a move brings counts from the beginning
+        # nodes of a move count from the move's beginning
         movers = {
             request.id: request.group_id
             for request in seen.requests
@@ -74,12 +74,12 @@ class Groups:
         return holder.drain_until is not None or (ends is not None and ends <= self._now)
 
     def of(self, group_id: int) -> Entitlement:
-        """Return what a group is promised."""
+        """Return the entitlement of a group."""
         return self._seen.entitlements.get(group_id, ANYTHING)
 
     def may_take(self, request: PendingRequest, holder: VclusterHolder, type_id: int) -> str:
-        """Return by what right a request takes nodes of a type from a vcluster: 'priority',
-        'guarantee', 'share'; '' by none."""
+        """Return by which right a request may take nodes of a type from a vcluster: 'priority',
+        'guarantee' or 'share'; '' if it may not."""
         if holder.priority < request.priority:
             return "priority"
         asked = self.pools.asked(request)
@@ -108,7 +108,7 @@ class Groups:
                 yield from not_filled(self._seen, self.pools, pool)
 
     def _asked(self) -> Iterator[str]:
-        """Yield requests that count for other types than the requested ones."""
+        """Yield requests whose recorded numbers of nodes by type differ from the requested ones."""
         for request in self._seen.requests if self.pools.apart else ():
             asked = self.pools.asked(request)
             if matches_alone(request, self._seen) and dict(request.asked) != asked:
@@ -125,8 +125,8 @@ class Groups:
             yield preempt, right, request, (holder.group_id, self.pools.of(preempt.kind.type))
 
     def _victims(self) -> Iterator[str]:
-        """Yield groups that lose nodes of their entitlement: of their guarantees to any group, of
-        their shares to equals."""
+        """Yield groups that lose entitled nodes: nodes of their guarantees to any group, or nodes
+        of their shares to groups of equal priority."""
         equals: Counter[Key] = Counter()
         for preempt, right, _, key in self._by_right():
             equals[key] += preempt.count if right == "share" else 0
@@ -146,8 +146,8 @@ class Groups:
                 )
 
     def _claims(self) -> Iterator[str]:
-        """Yield groups whose requests together take more by their guarantee and share than these
-        are."""
+        """Yield groups whose requests, by right of guarantee or share, take more nodes in all than
+        the larger of the two."""
         claimed: dict[int, set[int]] = defaultdict(set)
         for _, right, request, _ in self._by_right():
             if right in ("guarantee", "share"):
@@ -166,7 +166,7 @@ class Groups:
                     )
 
     def _limits(self) -> Iterator[str]:
-        """Yield groups that are granted more than they may hold."""
+        """Yield groups that get more nodes than they may hold."""
         held: dict[int, Counter[int]] = defaultdict(Counter)
         for allocation in self._seen.allocations:
             if (holder := self._seen.holders.get(allocation.vcluster_id)) is not None:

@@ -22,9 +22,9 @@ from cod.sim.check.pools import Key, Pools, matches_alone, sure
 
 
 def passed_over(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) -> Iterator[str]:
-    """Yield waiting requests although a request behind them is granted nodes that would have
-    sufficed for them. Where nodes are kept for others, or maintenance is to come, leases decide
-    about their use, and nothing is checked."""
+    """Yield waiting requests for which the nodes that a later request is granted would have
+    sufficed. If nodes are kept for others, or maintenance is planned, leases decide about the use
+    of nodes, and nothing is checked."""
     if planned.holds or planned.reserved or seen.dear or seen.windows or not planned.grants:
         return
     if any(request.user_rank for request in seen.requests):
@@ -59,7 +59,7 @@ Place = tuple[bool, int, int, Fraction | float, float]
 def _places(seen: SiteSnapshot, policy: Policy, now: float) -> dict[int, Place]:
     """Return the requests' precedence: within a guarantee first, then by priority; with shares,
     those that have waited long, then those within shares, by ranks; then by age. Requests of
-    unknown rank have none."""
+    unknown rank are left out."""
     groups, kept = Groups(seen, PassPlan(), now), Counter[Key]()
     dominance = _DominantRanks(seen, groups.pools) if policy.fair == "dominant" else None
     places: dict[int, Place] = {}
@@ -112,8 +112,8 @@ class _DominantRanks:
                 self._held[holder.group_id, allocation.kind.type] += allocation.count
 
     def rank(self, request: PendingRequest, part: float) -> Fraction | None:
-        """Return the group's largest part of a type, in proportion to its part of the site, before
-        the request; None if unknown."""
+        """Return the group's largest share of a type's nodes before the request, in proportion to
+        its share of the site (`part`); None if unknown."""
         group_id = request.group_id
         if group_id in self._unknown or part <= 0:
             return None
@@ -137,8 +137,7 @@ class _DominantRanks:
 
 
 def _plain(request: PendingRequest, seen: SiteSnapshot) -> bool:
-    """Return whether a request is for nodes of one kind, and nothing but their number stands
-    against it."""
+    """Return whether a request is for nodes of one kind, so that only their number can delay it."""
     own = seen.entitlements.get(request.group_id, ANYTHING)
     return (
         len(request.tuples) == 1
@@ -150,7 +149,7 @@ def _plain(request: PendingRequest, seen: SiteSnapshot) -> bool:
 
 
 def _enough(request: PendingRequest, grant: RequestGrant, seen: SiteSnapshot) -> bool:
-    """Return whether what was granted to another, free for all, is enough for a request."""
+    """Return whether the unreserved nodes granted to another request would suffice for this one."""
     (one,) = request.tuples
     supply: Counter[NodeKind] = Counter()
     for share in grant.shares:

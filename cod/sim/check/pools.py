@@ -1,5 +1,5 @@
-"""Nodes that are apart by their types, and what requests ask for of them; reckoned without the
-policy's own code, but for the comparison of attributes."""
+"""Types whose nodes are counted apart, and the nodes that requests need of them. Computed without
+the policy's own code, except for the comparison of attributes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Key = tuple[int, int]
 
 
 class Pools:
-    """The types whose nodes are apart, each a pool of its own, and `OTHERS`, all other nodes; and
-    the pools of requests."""
+    """The pools: each type that is counted apart is a pool of its own, and `OTHERS` has all other
+    nodes; and the pools that requests need."""
 
     def __init__(self, seen: SiteSnapshot) -> None:
         self._seen = seen
@@ -31,11 +31,11 @@ class Pools:
         return type_id if type_id in self.apart else OTHERS
 
     def nodes(self, pool: int) -> int:
-        """Return how many nodes of the site are of a pool."""
+        """Return how many nodes of the site belong to a pool."""
         return sum(count for one, count in self._seen.site.items() if self.of(one) == pool)
 
     def types(self, one: RequestTuple) -> list[int]:
-        """Return the types that match a tuple of a request, by its attributes alone."""
+        """Return the types that match a request's tuple, by its attributes alone."""
         return [
             type_id
             for type_id, row in sorted(self._seen.types.items())
@@ -43,8 +43,8 @@ class Pools:
         ]
 
     def asked(self, request: PendingRequest) -> Counter[int]:
-        """Return the nodes that a request asks for by pool: of the others where any of these would
-        do, else of the type that is apart with the smallest number."""
+        """Return the numbers of nodes that a request needs of each pool. A tuple that nodes of
+        `OTHERS` match counts there, otherwise in the matching pool with the lowest type id."""
         if not self.apart:
             return Counter({OTHERS: size(request)})
         if request.id not in self._asked:
@@ -69,7 +69,8 @@ def of_type(pool: int) -> str:
 
 
 def held_apart(seen: SiteSnapshot, apart: Set[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (vcluster, type, nodes that it keeps) for held nodes of types that are apart."""
+    """Yield (vcluster, type, nodes) for held nodes of types that are counted apart; nodes still to
+    be given back by reclaims follow as negative numbers."""
     for allocation in seen.allocations:
         if allocation.kind.type in apart:
             yield allocation.vcluster_id, allocation.kind.type, allocation.count
@@ -79,7 +80,7 @@ def held_apart(seen: SiteSnapshot, apart: Set[int]) -> Iterator[tuple[int, int, 
 
 
 def matches_alone(request: PendingRequest, seen: SiteSnapshot) -> bool:
-    """Return whether attributes alone say which nodes match a request."""
+    """Return whether attributes alone decide which nodes match a request."""
     documents = [seen.templates.get(one.template_id, "<requires>") for one in request.tuples]
     return not request.isolated and not any(
         "<requires" in one or "<when" in one for one in documents

@@ -1,8 +1,8 @@
-"""The policy's promises, looked at from outside: `broken` names what a plan breaks of them. It
-decides nothing itself.
+"""Check of the policy's promises from outside: `broken` names those that a plan breaks. It decides
+nothing itself.
 
-It shares no code with the policy but the comparison of attributes, so that a fault of the policy is
-not repeated here.
+It shares no code with the policy except the comparison of attributes, so that it does not repeat an
+error of the policy.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from cod.sim.check.order import passed_over
 
 
 def broken(seen: SiteSnapshot, planned: PassPlan, policy: Policy, now: float) -> list[str]:
-    """Return a sentence for each promise that `planned` breaks, made for `seen` at `now`; none when
-    all is well."""
+    """Return a sentence for each promise that the plan, made for `seen` at `now`, breaks; none if
+    it keeps all."""
     groups = Groups(seen, planned, now)
     return [
         *_grants(seen, planned),
@@ -63,7 +63,7 @@ def _grants(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
     )
     moves = {request.id for request in seen.requests if request.source_id is not None}
     answered = Counter(grant.request_id for grant in planned.grants)
-    # what a move still waits for is said beside what it gets
+    # a move may get some nodes and be told why it waits for others
     answered.update(
         refusal.request_id
         for refusal in planned.refusals
@@ -75,7 +75,8 @@ def _grants(seen: SiteSnapshot, planned: PassPlan) -> Iterator[str]:
 
 
 def _whole(grant: RequestGrant, request: PendingRequest) -> Iterator[str]:
-    """Yield what a grant lacks: a request is granted whole or not at all, but for a move."""
+    """Yield errors of a grant's size: a request is granted whole or not at all, except for a
+    move."""
     for position, one in enumerate(request.tuples):
         got = sum(share.count for share in grant.shares if share.position == position)
         if got > one.count or (got < one.count and request.source_id is None):
@@ -85,7 +86,8 @@ def _whole(grant: RequestGrant, request: PendingRequest) -> Iterator[str]:
 
 
 def _constraints(grant: RequestGrant, request: PendingRequest, seen: SiteSnapshot) -> Iterator[str]:
-    """Yield what a grant breaks of attributes, blocks, reservations and templates."""
+    """Yield the requirements of attributes, blocks, reservations and templates that a grant
+    breaks."""
     blocks: dict[int, set[NodeKind]] = defaultdict(set)
     for share in grant.shares:
         one, free = request.tuples[share.position], share.free_nodes
@@ -183,12 +185,13 @@ def _may_take(
 def _no_more_than_short(
     seen: SiteSnapshot, planned: PassPlan, requests: Mapping[int, PendingRequest]
 ) -> Iterator[str]:
-    """Yield requests that preempt more nodes than they lack. With the nodes reserved for it at the
-    place of a preemption, now or since before, a request never has more than it wants; nor, if it
-    is the only waiting one, with the free nodes and those on their way there.
+    """Yield requests that preempt more nodes than they lack. At the place of a preemption, nodes
+    being preempted and nodes reserved for the request must not exceed the wanted number; if it is
+    the only waiting request, the free nodes there, and those on their way, count as well.
 
     Its nodes elsewhere do not count, unless it may be spread: a request that has lost its place in
-    one block may begin again in another."""
+    one block may begin again in another.
+    """
     granted = {grant.request_id for grant in planned.grants}
     takers = {preempt.request_id for preempt in planned.preemptions}
     yield from (f"request {one}: is granted and takes" for one in granted & takers)
@@ -201,8 +204,8 @@ def _no_more_than_short(
         and each.starts_at is None
         and not seen.entitlements.get(each.group_id, ANYTHING).type_limits
     }
-    # what is free now may be another's at the start of a reservation, or beyond a limit by type; a
-    # move has its own nodes
+    # free nodes may be needed for another reservation's start, or exceed a limit by type; a move
+    # has its own nodes
     whose = {0} if len(requests) == len(plain) == 1 else set()
     for request in sorted(set(open_) & set(requests) - granted - rejected):
         here = set(open_[request])
@@ -251,7 +254,7 @@ def _would_do(kind: NodeKind, request: PendingRequest, seen: SiteSnapshot) -> bo
 
 
 def _leases(seen: SiteSnapshot, planned: PassPlan, now: float) -> Iterator[str]:
-    """Yield leases and reclaims that are ended before their time."""
+    """Yield drains and seizures that come too early."""
     for vcluster in planned.drains:
         ends = seen.holders[vcluster].expires_at
         if ends is None or ends > now:
@@ -267,8 +270,8 @@ def _leases(seen: SiteSnapshot, planned: PassPlan, now: float) -> Iterator[str]:
 
 
 def _reserve(planned: PassPlan) -> Iterator[str]:
-    """Yield changes of power of nodes in a wrong state: they must be warm, idle and without a
-    holder, or asleep."""
+    """Yield changes of power of nodes in a wrong state: nodes put to sleep must be warm, idle and
+    unreserved, and nodes woken must be asleep."""
     for change in planned.power_changes:
         free = change.free_nodes
         if change.sleep and (free.readiness != 0 or free.reserved or change.count > free.idle):

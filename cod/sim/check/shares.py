@@ -1,4 +1,4 @@
-"""Shares among those who want, looked at from outside. It shares no code with the policy."""
+"""Check of the shares of groups from outside. It shares no code with the policy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from cod.sim.check.pools import Key, Pools, of_type
 
 
 def not_filled(seen: SiteSnapshot, pools: Pools, pool: int) -> Iterator[str]:
-    """Yield groups whose share of a pool's nodes is not the one by water-filling, rounded either
-    way, among those that hold or want such nodes. Of a family the sum counts."""
+    """Yield groups whose share of a pool's nodes differs by more than rounding from the share by
+    water-filling among the groups that hold or want such nodes. For a family of groups, the sum is
+    compared."""
     wants = {one: each for one, each in seen.entitlements.items() if each.share is not None}
     families: dict[int, list[int]] = defaultdict(list)
     for group_id, own in wants.items():
@@ -37,20 +38,21 @@ def not_filled(seen: SiteSnapshot, pools: Pools, pool: int) -> Iterator[str]:
 
 
 class _Claim:
-    """Bounds and weight of a group's, or a family's, share in nodes."""
+    """Bounds and weight of the share of a group, or of a family of groups, in nodes."""
 
     def __init__(self, weight: float, least: float, most: float) -> None:
         self.weight, self.least, self.most = weight, least, most
 
     def at(self, level: float) -> float:
-        """Return its nodes when each unit of weight gets `level`."""
+        """Return the claim's nodes when each unit of weight gets `level`."""
         return min(self.most, max(self.least, level * self.weight))
 
 
 def _demand(
     seen: SiteSnapshot, wants: Mapping[int, Entitlement], pools: Pools, pool: int
 ) -> tuple[Counter[int], Counter[int]]:
-    """Return what each group holds and waits for of a pool, and what of that is guaranteed."""
+    """Return, by group, the nodes of a pool that it holds or waits for, and how many of these are
+    guaranteed."""
     held: Counter[Key] = Counter()
     staying = {one.id: one for one in seen.holders.values() if one.drain_until is None}
     for holder in staying.values():
@@ -76,8 +78,9 @@ def _demand(
 
 
 def _filled(claims: Mapping[int, _Claim], nodes: float) -> dict[int, float]:
-    """Return what each gets when `nodes` are poured out: the same for each unit of weight, no less
-    than it is sure of, no more than it can use. The level is found by halving."""
+    """Return each claim's nodes when `nodes` are divided: the same for each unit of weight, but no
+    less than the claim's lower bound and no more than its upper bound. The level is found by
+    bisection."""
     low, high = 0.0, 1.0
     total = min(nodes, sum(one.most for one in claims.values()))
     while high < 2.0**80 and sum(one.at(high) for one in claims.values()) < total - 1e-9:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class SimJob:
     """A job of `size` nodes that is submitted at `at` and runs for `runtime` seconds.
 
-    lease        run time that its user requests, in seconds; None: an estimate by the rule of the
-                 demand
-    queue, user  names that it counts under; '': the demand's name, and no user
+    lease        run time that its user requests, in seconds; None: it is estimated by the demand's
+                 rule
+    queue, user  names that it is counted under; '': the demand's name, and no user
     """
 
     at: float
@@ -22,6 +22,6 @@ class SimJob:
     user: str = ""
 
     def estimate(self, factor: float) -> float:
-        """Return the run time that the user asks for, or else the run time times `factor`, in
+        """Return the run time that the user requests, or else the run time times `factor`, in
         seconds."""
         return self.lease or self.runtime * factor

@@ -1,4 +1,4 @@
-"""Jobs that are virtual clusters of their own."""
+"""Jobs that each have a virtual cluster of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cod.states import NodeState
 
 
 class JobOwner(BaseOwner):
-    """Submits jobs as they come, each as a vcluster."""
+    """An owner that creates a vcluster for each job at the job's time."""
 
     rule: Jobs
 
@@ -39,13 +39,13 @@ class JobOwner(BaseOwner):
         self._running[cluster.id] = _Run(job, self.track(job))
 
     def _template(self) -> int:
-        """Return the template of the next job: the owner's, or a new one that is wrong."""
+        """Return the template of the next job: the owner's, or a new wrong one."""
         if self.world.failures.next_is_wrong(self.rule.name):
             return self.world.template(cache=self.rule.cache, wrong=True)
         return self.template_id
 
     def up(self, machine: SimMachine) -> None:
-        """Run the job when the last of its nodes is up."""
+        """Start the job when the last of its nodes is up."""
         cluster = machine.cluster
         assert cluster is not None
         run = self._running[cluster.id]
@@ -66,9 +66,8 @@ class JobOwner(BaseOwner):
             self.world.delete(cluster)
 
     def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
-        """Stop the job that lost a node. It begins again with another node in its place: COD
-        replaces a node that broke, and the owner requests one for a node taken from a preemptible
-        vcluster."""
+        """Stop the job that has lost a node. It begins again when it has another node: COD replaces
+        a broken node, and the owner requests one for a node taken from a preemptible vcluster."""
         run = self._running.get(cluster.id)
         if run is not None:
             run.up = sum(one.state is NodeState.ACTIVE for one in cluster.held)
@@ -78,8 +77,8 @@ class JobOwner(BaseOwner):
                 self.world.grow(cluster, 1)
 
     def warned(self, cluster: Cluster, ahead: float) -> None:
-        """Extend a lease that would end before the job; not that of a job that cannot begin because
-        of its template."""
+        """Extend a lease that would end before the job, unless the job cannot begin because of its
+        template."""
         run = self._running.get(cluster.id)
         wrong = cluster.template_id in self.world.failures.wrong
         if run is None or not self.rule.extends or wrong:
@@ -91,7 +90,7 @@ class JobOwner(BaseOwner):
             self.world.extend(cluster, left)
 
     def over(self, cluster: Cluster) -> None:
-        """Count the job as cut if it was not done, and as rejected if it never had a lease."""
+        """Count an unfinished job as cut, or as rejected if its vcluster never had a lease."""
         run = self._running.pop(cluster.id, None)
         if run is not None:
             run.tracked.end(
@@ -101,7 +100,7 @@ class JobOwner(BaseOwner):
 
 @dataclass(slots=True)
 class _Run:
-    """Progress of a job: nodes up, the time at which it ends if nothing happens."""
+    """Progress of a job: the number of nodes that are up, and the time at which it will end."""
 
     job: SimJob
     tracked: TrackedJob

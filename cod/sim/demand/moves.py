@@ -1,4 +1,4 @@
-"""Somebody who moves nodes between the virtual clusters of two other demands."""
+"""An owner that moves nodes between the virtual clusters of two other demands."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cod.sim.world import World
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """`count` nodes that are to move `at` a time."""
+    """A move of `count` nodes, requested at the time `at`."""
 
     at: float
     count: int
 
 
 class Mover:
-    """Requests moves as they come, and gives up refused ones."""
+    """An owner that requests each move at its time. Refused moves are not repeated."""
 
     def __init__(
         self,

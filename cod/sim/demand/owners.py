@@ -22,7 +22,7 @@ Rule = Jobs | Queue | Farm | Reservations
 
 
 class Timed(Protocol):
-    """A submission of an owner, at its time."""
+    """A submission of an owner, with its time."""
 
     @property
     def at(self) -> float: ...
@@ -32,8 +32,8 @@ T = TypeVar("T", bound=Timed)
 
 
 class BaseOwner:
-    """An owner that reacts to nothing: the manager chooses the nodes it loses, and takes them at
-    the deadline."""
+    """An owner that does not react: the manager chooses the nodes it loses, and takes them at the
+    deadline."""
 
     def __init__(self, world: World, rule: Rule, group: Group) -> None:
         self.world, self.rule, self.group = world, rule, group
@@ -75,33 +75,33 @@ class BaseOwner:
         )
 
     def granted(self, request: ClusterRequest) -> None:
-        """Note that the nodes are on their way."""
+        """Do nothing: the request's nodes are on their way."""
 
     def refused(self, request: ClusterRequest) -> None:
-        """The request was rejected."""
+        """Do nothing: the request was rejected."""
 
     def up(self, machine: SimMachine) -> None:
-        """A machine runs."""
+        """Do nothing: a machine runs."""
 
     def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
-        """A machine is gone."""
+        """Do nothing: a machine has left."""
 
     def warned(self, cluster: Cluster, ahead: float) -> None:
-        """The lease ends within `ahead` seconds."""
+        """Do nothing: the lease ends within `ahead` seconds."""
 
     def choose(self, reclaim: ClusterReclaim, candidates: list[SimMachine]) -> list[SimMachine]:
-        """Return the machines to give up: by the manager's documented order."""
+        """Return the machines to give up, in the manager's documented order."""
         return cast(list[SimMachine], leases.victims(cast(Any, candidates), reclaim.open))
 
     def asked_back(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None:
-        """Give these nodes back before the deadline."""
+        """Do nothing: these nodes are to be given back before the deadline."""
 
     def over(self, cluster: Cluster) -> None:
-        """The vcluster has ended."""
+        """Do nothing: the vcluster has ended."""
 
 
 def schedule(world: World, things: Iterator[T], submit: Callable[[T], None]) -> None:
-    """Have each thing submitted at its time; the run is not finished before."""
+    """Submit each of the things at its time. The run does not finish before the last of them."""
 
     def submitted(one: T) -> None:
         submit(one)
@@ -119,8 +119,8 @@ def schedule(world: World, things: Iterator[T], submit: Callable[[T], None]) -> 
 
 
 class PermanentOwner(BaseOwner):
-    """Keeps its vcluster for ever: renews the lease when half of it is over, whether it is warned
-    or not."""
+    """An owner that keeps its vcluster for ever: it extends the lease when half of it is over,
+    without waiting for a warning."""
 
     _cluster: Cluster | None
 
@@ -147,10 +147,9 @@ def still_due(machines: list[SimMachine], reclaim: ClusterReclaim) -> list[SimMa
 
 
 def parts(count: int) -> list[int]:
-    """Return `count` nodes as requests of half, half of the rest, and so on: 13 = 7 + 3 + 2 + 1.
-
-    A request is granted as a whole or not at all, so one large request might wait although most of
-    its nodes are free."""
+    """Return `count` nodes as the sizes of requests: half of them, half of the rest, and so on: 13
+    = 7 + 3 + 2 + 1. A request is granted as a whole or not at all, so one large request might wait
+    although most of its nodes are free."""
     made = []
     while count > 0:
         made.append((count + 1) // 2)

@@ -1,4 +1,4 @@
-"""Free nodes over time, by the run times that are asked for: for reservations."""
+"""Numbers of free nodes over time, by the requested run times: for reservations within a queue."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Iterable
 
 
 class FreeProfile:
-    """The free nodes from a moment on, as steps: from `_times[n]` on, `_free[n]` of them are."""
+    """The number of free nodes over time, as steps: from `_times[n]` on, `_free[n]` nodes are
+    free."""
 
     def __init__(self, now: float, free: int, ends: Iterable[tuple[float, int]]) -> None:
-        """Begin with the nodes that are free `now`, and the times at which others become so."""
+        """Make the profile of the nodes that are free `now`, and of those that become free later:
+        `ends` has (time, number of nodes)."""
         self._times, self._free = [now], [free]
         for at, count in sorted(ends):
             if at > self._times[-1]:
@@ -20,8 +22,8 @@ class FreeProfile:
             self._free[-1] += count
 
     def earliest(self, size: int, duration: float) -> float:
-        """Return when `size` nodes are free for so long, as soon as that can be; infinity:
-        never."""
+        """Return the earliest time from which `size` nodes are free for `duration`; infinity if
+        there is none."""
         start = math.inf
         for at, free in zip(self._times, self._free, strict=True):
             if start + duration <= at:
@@ -33,20 +35,19 @@ class FreeProfile:
         return start
 
     def forget(self, now: float) -> None:
-        """Begin `now`: drop the steps that are over."""
+        """Drop the steps that are over at `now`."""
         first = max(0, bisect_right(self._times, now) - 1)
         del self._times[:first], self._free[:first]
         self._times[0] = max(self._times[0], now)
 
     def take(self, start: float, size: int, duration: float) -> None:
-        """Take `size` nodes, which are free from `start` on for so long; fewer than none: give them
-        back."""
+        """Occupy `size` free nodes from `start` on for `duration`; a negative size frees nodes."""
         first, last = self._step(start), self._step(start + duration)
         for step in range(first, last):
             self._free[step] -= size
 
     def _step(self, at: float) -> int:
-        """Return the step that begins at that time, made if there is none."""
+        """Return the index of the step that begins at that time. If there is none, insert it."""
         step = bisect_left(self._times, at)
         if step == len(self._times) or self._times[step] != at:
             self._times.insert(step, at)

@@ -1,4 +1,4 @@
-"""A batch queue in one virtual cluster that follows it (the paper's SGE VCM)."""
+"""A batch queue whose virtual cluster follows its length (the paper's SGE VCM)."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ RESERVED = 100  # jobs that have places, with conservative backfill
 
 
 class QueueOwner(PermanentOwner):
-    """Starts jobs when enough nodes idle, in the order of the rule's `discipline`.
+    """An owner that starts jobs when enough nodes are idle, by the rule's `discipline`:
 
     fifo          in the order of their submission
-    first-fit     the first one that fits
-    easy          the first one; others if they fit and, by their estimates, do not delay it (EASY
+    first-fit     the first job that fits
+    easy          the first job; others if they fit and, by their estimates, do not delay it (EASY
                   backfill)
     conservative  a job that fits and, by the estimates, delays none before it (conservative
                   backfill), of the first RESERVED
-    fixed         at the place that it is given when it joins, on the `least` nodes (conservative
-                  backfill with fixed places)
+    fixed         at the place that the job is given when it joins, on the `least` nodes
+                  (conservative backfill with fixed places)
 
-    `_idle`: when each idle node became so; `_busy`: the job of each other node.
+    `_idle`: the time at which each idle node became idle; `_busy`: the job of each other node.
     """
 
     rule: Queue
@@ -92,8 +92,8 @@ class QueueOwner(PermanentOwner):
         return self._backfill(head) if self.rule.discipline == "easy" else None
 
     def _conservative(self, head: QueuedJob) -> QueuedJob | None:
-        """Return the first job that fits the idle nodes and would delay none before it, each of
-        which is given the earliest place that those before it leave."""
+        """Return the first job that fits the idle nodes and delays no job before it. For this, the
+        jobs are placed in order, each at the earliest time that earlier jobs leave free."""
         now, idle = self.world.clock.now, len(self._idle)
         if self._waiting.next(idle) is None:
             return None
@@ -108,13 +108,13 @@ class QueueOwner(PermanentOwner):
         return None
 
     def _ends(self) -> list[tuple[float, int]]:
-        """Return when running jobs end by the estimates, and how many nodes each leaves then."""
+        """Return (time, number of nodes) for the estimated end of each running job."""
         now = self.world.clock.now
         running = dict.fromkeys(self._busy.values())
         return sorted((max(entry.ends_at, now), self._kept(entry.nodes)) for entry in running)
 
     def _backfill(self, head: QueuedJob) -> QueuedJob | None:
-        """Return the first job behind `head` that fits the idle nodes and would not delay it."""
+        """Return the first job behind `head` that fits the idle nodes and does not delay `head`."""
         now, idle = self.world.clock.now, len(self._idle)
         if self._waiting.next(idle) is None:
             return None
@@ -126,11 +126,12 @@ class QueueOwner(PermanentOwner):
         return None
 
     def _reservation(self, head: QueuedJob) -> tuple[float, int]:
-        """Return when `head` can start on the cluster's own nodes by the estimates, and how many
-        nodes are left then.
+        """Return the estimated time at which `head` can start on the cluster's own nodes, and how
+        many nodes are left then.
 
-        Starting nodes count as there. A job that is wider than the cluster waits for nodes at an
-        unknown time, and is not delayed by others."""
+        Starting nodes count as present. A job that is wider than the cluster waits for nodes until
+        an unknown time, and is not delayed by others.
+        """
         now, have = self.world.clock.now, self._ready()
         until = now
         for ends_at, count in self._ends():
@@ -152,7 +153,7 @@ class QueueOwner(PermanentOwner):
         self.world.clock.at(now + left, self._end, entry, entry.tracked.starts)
 
     def _estimate(self, entry: QueuedJob) -> float:
-        """Return the run time that is asked for, less what the job need not do again."""
+        """Return the requested run time, minus the work that the job need not repeat."""
         return entry.tracked.job.estimate(self.rule.estimate) - entry.saved
 
     def _end(self, entry: QueuedJob, start: int) -> None:
@@ -162,7 +163,7 @@ class QueueOwner(PermanentOwner):
             self._start()
 
     def _free(self, entry: QueuedJob) -> None:
-        """Let the nodes of a job idle that ends or is interrupted, as far as it still has them."""
+        """Make idle those nodes of an ended or interrupted job that the cluster keeps."""
         if self._places is not None:
             self._places.leave(entry, self.world.clock.now)
         for machine in entry.nodes:
@@ -176,8 +177,8 @@ class QueueOwner(PermanentOwner):
         self._look_later()
 
     def _interrupt(self, machines: list[SimMachine], notified_at: float | None = None) -> None:
-        """Queue the jobs on those nodes again, as the first. `notified_at`: when they began to save
-        themselves; None: they could not."""
+        """Queue the jobs on those nodes again, at the front. `notified_at`: when they began to save
+        their state; None: they could not."""
         for entry in dict.fromkeys(self._busy[one] for one in machines if one in self._busy):
             if self.rule.saves and notified_at is not None:
                 entry.saved += max(0.0, notified_at - entry.started_at)
@@ -205,7 +206,7 @@ class QueueOwner(PermanentOwner):
             self._look_later()
 
     def _ready(self) -> int:
-        """Return how many nodes idle or start."""
+        """Return how many nodes are idle or starting."""
         cluster = self._cluster
         return len(cluster.held) - cluster.leaving - self._kept(self._busy) if cluster else 0
 
@@ -216,13 +217,13 @@ class QueueOwner(PermanentOwner):
         return sum(not one.reclaim for one in machines)
 
     def _lacks(self, cluster: Cluster) -> list[int]:
-        """Return how many nodes each job lacks that has waited for the rule's patience, as far as
-        the rule lets it ask.
+        """Return the number of missing nodes of each job that has waited for the rule's patience,
+        within the rule's limits.
 
-        Nodes that idle or start serve jobs in their order, as the discipline allows. What they
-        leave counts for the first job that they do not serve. A job that could not be served since
-        the last look lets smaller ones ask first, unless jobs start in their order: its request may
-        wait long.
+        Idle and starting nodes serve jobs in order, as the discipline allows. Nodes that remain
+        count for the first job that they cannot serve. A job that could not be served since the
+        last look lets smaller jobs request nodes first, unless jobs start in strict order: its
+        request may wait long.
         """
         room = self.rule.most - len(cluster.held)
         if not self._waiting or room <= 0:
@@ -251,7 +252,7 @@ class QueueOwner(PermanentOwner):
             left = max(0, -lack)
             if lack <= 0:  # it waits for its turn, not for nodes
                 continue
-            # A part of a lack would only idle, be it for the bound on the cluster or for the rule.
+            # A part of a job's missing nodes would only idle, so either limit drops the whole job.
             if total + lack <= room and (not lacks or total + lack <= wanted):
                 lacks.append(lack)
                 total += lack
@@ -260,10 +261,11 @@ class QueueOwner(PermanentOwner):
         return lacks
 
     def _ask(self, cluster: Cluster, lacks: list[int]) -> None:
-        """Have requests wait for as many nodes as jobs lack, never for more.
+        """Make the waiting requests match the nodes that jobs lack, never more.
 
-        One request is for all that the first job lacks: half of it would only idle. The smallest is
-        for no more than the smallest lack, so that no free node is left where one job could use it.
+        One request is for all nodes that the first job lacks, as half of them would only idle. The
+        smallest request is no larger than the smallest lack, so that no free node remains unused
+        that one job could use.
         """
         short, first, least = sum(lacks), lacks[0] if lacks else 0, min(lacks, default=0)
         waiting = sorted(self._requests.values(), key=lambda request: -request.count)
@@ -286,18 +288,18 @@ class QueueOwner(PermanentOwner):
         self._requests[request.id] = request
 
     def _withdraw(self, request: ClusterRequest) -> int:
-        """Withdraw a request; return how many nodes it was for."""
+        """Withdraw a request; return its number of nodes."""
         del self._requests[request.id]
         self.world.withdraw(request)
         return request.count
 
     def _give_back_idle(self, cluster: Cluster) -> None:
-        """Release nodes that have idled for long, unless a waiting job could use them: one that
+        """Release nodes that have been idle for long, unless a waiting job could use them: one that
         fits the cluster's own nodes, or the first job while it has not waited for long.
 
-        The missing nodes of a wider job are requested as a whole. Nodes kept for it until then
-        would keep other queues from theirs: two queues that hold half of the site each would wait
-        for ever."""
+        The missing nodes of a wider job are requested as a whole. If idle nodes were kept for it
+        until then, two queues that hold half of the site each would wait for ever.
+        """
         long_ago = self.world.clock.now - self.rule.idle_limit
         head = self._waiting.next()
         if head is not None:
@@ -320,19 +322,19 @@ class QueueOwner(PermanentOwner):
     # ------------------------------------------------------------ what it is told
 
     def granted(self, request: ClusterRequest) -> None:
-        """Count on nodes that are on their way."""
+        """Stop waiting for the request, as its nodes are on their way."""
         self._requests.pop(request.id, None)
         if request.kind == "create":
             self.keep(request.cluster)
         self._look_later()
 
     def refused(self, request: ClusterRequest) -> None:
-        """Drop the request: the owner asks again at its next look."""
+        """Forget the request: the owner requests nodes again at its next look."""
         self._requests.pop(request.id, None)
         self._look_later()
 
     def up(self, machine: SimMachine) -> None:
-        """Give the queue one more node, unless the node will be released."""
+        """Add a node to the queue, unless it will be released."""
         if machine.reclaim or machine.state is not NodeState.ACTIVE:
             return
         self._idle[machine] = self.world.clock.now
@@ -356,8 +358,8 @@ class QueueOwner(PermanentOwner):
         return sorted(candidates, key=order)[: reclaim.open]
 
     def asked_back(self, reclaim: ClusterReclaim, machines: list[SimMachine]) -> None:
-        """Give the machines back after the time that it takes to reschedule; no job starts on
-        them."""
+        """Give the machines back after the time that rescheduling takes. No job starts on them
+        meanwhile."""
         for machine in machines:
             self._idle.pop(machine, None)
         now = self.world.clock.now
@@ -378,17 +380,18 @@ class QueueOwner(PermanentOwner):
         self._start()
 
     def over(self, cluster: Cluster) -> None:
-        """Found another vcluster for the queue."""
+        """Create another vcluster for the queue after the rule's interval."""
         self._requests.clear()
         self._idle.clear()
         self.world.clock.after(self.rule.interval, self._found)
 
 
 def bundles(lacks: list[int], most: int) -> list[int]:
-    """Return requests for what jobs lack, `most` nodes in all: half of the nodes, half of the rest
-    and so on.
+    """Return the sizes of requests for the jobs' missing nodes, `most` nodes in all: half of the
+    nodes, half of the rest and so on.
 
-    Each is for whole jobs, and the last for the smallest one alone: [1] * 13 makes 7, 3, 2 and 1.
+    Each request is for whole jobs, and the last for the smallest job alone: [1] * 13 makes 7, 3, 2
+    and 1.
     """
     chosen: list[int] = []
     for lack in [*sorted(lacks)[:1], *sorted(lacks, reverse=True)[:-1]]:

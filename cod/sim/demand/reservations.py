@@ -21,8 +21,8 @@ NEW_VCLUSTER = -1  # the id of a vcluster that is not there yet
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """A reservation requested `at` a time: `size` nodes from `start` on for `length` seconds. Times
-    are simulated seconds."""
+    """A reservation that is requested at the time `at`: `size` nodes from `start` on for `length`
+    seconds. Times are simulated seconds."""
 
     at: float
     size: int
@@ -31,8 +31,8 @@ class Booking:
 
 
 class ReservationOwner(BaseOwner):
-    """Requests reservations as they come, and gives up refused ones. A started vcluster serves
-    until its lease is over."""
+    """An owner that requests each reservation at its time. Refused ones are not repeated. A started
+    vcluster serves until its lease is over."""
 
     rule: Reservations
 
@@ -55,8 +55,8 @@ class ReservationOwner(BaseOwner):
         self.create(booking.size, name, booking.length, starts_at=booking.start)
 
     def _refusal(self, booking: Booking) -> str:
-        """Return why the reservation is refused, by the policy's own rules; '' if it is accepted:
-        the manager looks at its start, and when nodes can first be taken for it."""
+        """Return why the reservation is refused, by the policy's own rules; '' if it is accepted.
+        Then the manager makes passes at its start, and when nodes can first be preempted for it."""
         group, world = self.group, self.world
         now, policy = world.clock.now, world.policy
         if booking.start <= now:
@@ -90,7 +90,7 @@ class ReservationOwner(BaseOwner):
     # ------------------------------------------------------------ what it is told
 
     def granted(self, request: ClusterRequest) -> None:
-        """Plan to delete the cluster at the end of its lease."""
+        """Plan to delete the vcluster at the end of its lease."""
         cluster = request.cluster
         if request.kind == "create" and cluster.expires_at is not None:
             self.world.clock.at(cluster.expires_at, self._leave, cluster)

@@ -1,4 +1,4 @@
-"""The jobs that wait in a batch queue, in their order and by their size."""
+"""The jobs that wait in a batch queue, in order and by size."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class QueuedJob:
     """A job in the queue or running.
 
     rank     its place in the queue: lower ranks come first
-    since    when it was queued, the last time
+    since    when it was last queued
     nodes    the machines that it runs on; none while it waits
-    ends_at  when it ends by the estimate, while it runs
+    ends_at  its estimated end, while it runs
     passed   jobs behind it may request nodes first
     saved    seconds of its run time that it need not repeat
-    kept     from when to when nodes are kept for it, with fixed places
+    kept     with fixed places: begin and end of the time for which nodes are kept for it
     """
 
     __slots__ = (
@@ -41,7 +41,7 @@ class QueuedJob:
 
 
 class WaitingJobs:
-    """Jobs that wait. `nodes`: how many all of them need together."""
+    """Jobs that wait. `nodes`: how many nodes they need in all."""
 
     def __init__(self) -> None:
         self.nodes = self._count = 0
@@ -53,7 +53,7 @@ class WaitingJobs:
         return self._count
 
     def add(self, entry: QueuedJob, now: float, *, first: bool) -> None:
-        """Queue a job as the last one, or as the first one."""
+        """Queue a job at the end, or at the front."""
         jobs = self._by_size.setdefault(entry.size, deque())
         if first:
             self._first -= 1
@@ -77,7 +77,7 @@ class WaitingJobs:
         self._count -= 1
 
     def next(self, room: int | None = None) -> QueuedJob | None:
-        """Return the first job; with `room`, the first that needs no more nodes than that."""
+        """Return the first job; with `room`, the first that needs at most so many nodes."""
         firsts = [jobs[0] for size, jobs in self._by_size.items() if room is None or size <= room]
         return min(firsts, key=lambda entry: entry.rank, default=None)
 
@@ -91,18 +91,19 @@ class WaitingJobs:
 
 
 class FixedPlaces:
-    """Places that jobs keep from the moment they join a queue of a fixed number of nodes, though
-    others end early.
+    """Fixed places of jobs in a queue with a fixed number of nodes: a job keeps the place that it
+    is given when it joins, even if others end early.
 
-    The rest of a place after an early end is for jobs that join later."""
+    When a job ends early, the rest of its place is for jobs that join later.
+    """
 
     def __init__(self, nodes: int) -> None:
         self._free = FreeProfile(0.0, nodes, ())
         self._jobs: list[tuple[float, int, QueuedJob]] = []  # those that wait, by their places
 
     def add(self, entry: QueuedJob, now: float, duration: float) -> float:
-        """Give a job the earliest place that others leave; return when it begins. One that is wider
-        than the queue begins when it fits, and nothing is kept for it."""
+        """Give a job the earliest free place; return when it begins. A job that is wider than the
+        queue gets no place: it begins as soon as it fits."""
         self._free.forget(now)
         start, entry.kept = self._free.earliest(entry.size, duration), (now, now)
         if start == math.inf:
@@ -114,8 +115,8 @@ class FixedPlaces:
         return start
 
     def next(self, now: float, room: int) -> QueuedJob | None:
-        """Return the first job whose place has begun and that needs no more nodes than `room`, and
-        forget that it waits."""
+        """Remove and return the first waiting job whose place has begun and that needs at most
+        `room` nodes."""
         for number, (start, _, entry) in enumerate(self._jobs):
             if start > now:
                 break

@@ -1,4 +1,4 @@
-"""A farm of servers whose wanted size follows the day."""
+"""A farm of servers whose wanted size follows the time of day."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cod.states import NodeState
 
 
 class FarmOwner(PermanentOwner):
-    """Wants a size in each interval, requests missing nodes and releases surplus ones, never below
-    `low`."""
+    """An owner that determines its wanted size in each interval, requests missing nodes and
+    releases surplus ones, never below `low`."""
 
     rule: Farm
 
@@ -48,7 +48,7 @@ class FarmOwner(PermanentOwner):
             self._shrink(cluster)
 
     def size(self) -> int:
-        """Return the size that it wants now."""
+        """Return the wanted size now."""
         rule = self.rule
         # The wave swings around 1 by 1; the wanted size between low and high.
         level = wave(self.world.clock.now, 1.0, rule.week_wave, rule.peak_hour) / 2
@@ -85,7 +85,7 @@ class FarmOwner(PermanentOwner):
             self.world.restore(cluster, machines)
 
     def sum_up(self) -> None:
-        """Add up what was wanted and what was there, before either changes."""
+        """Add up the wanted and the present nodes since the last call, before either changes."""
         now = self.world.clock.now
         seconds, self._summed = now - self._summed, now
         priority = self.group.priority
@@ -96,22 +96,22 @@ class FarmOwner(PermanentOwner):
     # ------------------------------------------------------------ what it is told
 
     def granted(self, request: ClusterRequest) -> None:
-        """Nodes are on their way."""
+        """Stop waiting for the request, as its nodes are on their way."""
         self._requests.pop(request.id, None)
         if request.kind == "create":
             self.keep(request.cluster)
 
     def refused(self, request: ClusterRequest) -> None:
-        """Drop the request: the owner asks again at its next look."""
+        """Forget the request: the owner requests nodes again at its next look."""
         self._requests.pop(request.id, None)
 
     def up(self, machine: SimMachine) -> None:
-        """Let one more node serve."""
+        """Count one more serving node."""
         self.sum_up()
         self._up[machine] = None
 
     def lost(self, machine: SimMachine, cluster: Cluster, why: str) -> None:
-        """Let one node fewer serve."""
+        """Count one serving node fewer."""
         self.sum_up()
         self._up.pop(machine, None)
 

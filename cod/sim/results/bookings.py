@@ -1,4 +1,4 @@
-"""Outcomes of reservations in advance and of moves, by the demand that asks for them."""
+"""Outcomes of reservations in advance and of moves, by the demand that requests them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Bookings:
         return self.moves.setdefault(name, Counter(dict.fromkeys(MOVE, 0)))
 
     def decided(self, request: ClusterRequest, now: float) -> None:
-        """Count a reservation that begins or does not, and a move that has ended."""
+        """Count a decided reservation, or a move that has ended."""
         granted = request.state is RequestState.GRANTED
         if request.starts_at is not None:
             counts = self.reservations[request.label]

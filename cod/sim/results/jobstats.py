@@ -29,8 +29,8 @@ class JobFigures:
 
 
 class TrackedJob:
-    """A job from its submission to its end. `starts`: how often it has started; `since`: counted as
-    used until then."""
+    """A job from its submission to its end. `starts`: how often it has started; `since`: the time
+    up to which its use is counted, None while it does not run."""
 
     __slots__ = ("_all", "_figures", "job", "labels", "since", "starts")
 
@@ -42,7 +42,7 @@ class TrackedJob:
         self._count("submitted")
 
     def start(self, now: float) -> None:
-        """Note that the job runs from `now` on."""
+        """Record that the job runs from `now` on."""
         if self.starts:
             self._count("restarts")
         else:
@@ -54,19 +54,19 @@ class TrackedJob:
         self.since = now
 
     def sum_up(self, now: float) -> None:
-        """Count the nodes that the job has used until `now`, if it runs."""
+        """Count the job's use of nodes until `now`, if it runs."""
         if self.since is not None:
             used, self.since = self.job.size * (now - self.since), now
             for figures in self._figures:
                 figures.used += used
 
     def interrupt(self, now: float) -> None:
-        """Note that the job no longer runs and must begin again."""
+        """Record that the job no longer runs and must begin again."""
         self.sum_up(now)
         self.since = None
 
     def end(self, outcome: str, now: float) -> None:
-        """Note that the job has ended: as done, rejected, or cut by the end of its lease."""
+        """Record that the job has ended: as done, rejected, or cut by the end of its lease."""
         self.interrupt(now)
         self._count(outcome)
         if outcome == "done":
@@ -92,8 +92,7 @@ class JobStats:
         self.sources = 0
 
     def submit(self, job: SimJob, group: str, priority: int, queue: str) -> TrackedJob:
-        """Return the job as a tracked one. `queue`: the name of the demand, for a job without a
-        queue."""
+        """Track a job. `queue`: the name of the demand, used if the job names no queue."""
         labels: tuple[Label, ...] = (
             ("priority", str(priority)),
             ("group", group),
@@ -106,11 +105,11 @@ class JobStats:
         return tracked
 
     def of(self, kind: str, name: object) -> JobFigures:
-        """Return the figures of a label, of a priority for example."""
+        """Return the figures of a label, such as a priority."""
         return self.figures[kind, str(name)]
 
     def names(self, kind: str) -> list[str]:
-        """Return the names of a kind that occur, in their order."""
+        """Return the names of that kind that occur, in order."""
         return sorted((name for of_kind, name in self.figures if of_kind == kind), key=natural)
 
     def finished(self) -> bool:
@@ -118,12 +117,12 @@ class JobStats:
         return not self.sources and not self.open
 
     def sum_up(self, now: float) -> None:
-        """Count what running jobs have used until `now`."""
+        """Count the use of nodes by running jobs until `now`."""
         for tracked in self.open:
             tracked.sum_up(now)
 
     def waiting(self, now: float) -> dict[Label, list[float]]:
-        """Return by label how long jobs that have not started have waited so far, in seconds."""
+        """Return, by label, how long jobs without a start have waited so far, in seconds."""
         made: dict[Label, list[float]] = defaultdict(list)
         for tracked in self.open:
             if not tracked.starts:

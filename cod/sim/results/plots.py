@@ -17,8 +17,7 @@ STATES = (
     ("aside", "set aside"),
 )
 DRAWN = 6  # groups, queues or users in a chart
-# What a sweep shows unless it is told otherwise: (left, right), by the table that the swept key is
-# in.
+# The two figures that a sweep shows by default, (left, right), by the table of the swept key.
 CURVES = {"energy": ("power.kwh", "waiting.ready.all.mean")}
 CURVE = ("reallocation.reallocations_per_node_hour", "waiting.ready.top.mean")
 TITLES = {
@@ -37,8 +36,8 @@ TITLES = {
 def of_run(simulation: Simulation) -> dict[str, str]:
     """Return the charts of one run.
 
-    Over time: nodes by state, nodes by the group that holds them, power and waiting requests.
-    Besides: how long requests wait by priority, and jobs by group, by queue and by user.
+    Over time: nodes by state, nodes by the group that holds them, power and waiting requests. Also
+    the waits of requests by priority, and of jobs by group, by queue and by user.
     """
     series, name = simulation.series, simulation.scenario.name
     days = Axis("days", from_zero=False)
@@ -79,7 +78,8 @@ def of_run(simulation: Simulation) -> dict[str, str]:
 
 
 def _held(series: Sequence[Mapping[str, float]]) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Return the nodes that groups hold over time; the groups with fewest nodes together as one."""
+    """Return the nodes that groups hold over time; the groups with the fewest nodes are summed
+    up."""
     summed: Counter[str] = Counter()
     for one in series:
         summed.update({key: round(one[key]) for key in one if key.startswith("held ")})
@@ -107,7 +107,7 @@ def _held(series: Sequence[Mapping[str, float]]) -> list[tuple[str, list[tuple[f
 
 
 def _jobs(simulation: Simulation, kind: str) -> str:
-    """Return how long jobs waited by group, queue or user: of those with most jobs."""
+    """Return a chart of the jobs' waits by group, queue or user, for those with the most jobs."""
     jobs = simulation.world.stats.jobs
     so_far = simulation.world.stats.jobs.waiting(simulation.world.clock.now)
     samples = {
@@ -134,7 +134,7 @@ def _waits(title: str, what: str, samples: Mapping[str, Sequence[float]]) -> str
 
 def metric(result: Mapping[str, Any], path: str) -> float:
     """Return the figure at a path such as 'power.kwh'; a figure that is null counts as 0. The word
-    'top' stands for the highest priority at its place in the path. Raises KeyError."""
+    'top' in the path stands for the highest priority. Raises KeyError."""
     value: Any = result
     for part in path.split("."):
         if part == "top":
@@ -146,7 +146,7 @@ def metric(result: Mapping[str, Any], path: str) -> float:
 
 
 def curve_of(key: str) -> tuple[str, str]:
-    """Return the two figures that a sweep of `key` is about."""
+    """Return the paths of the two figures that a sweep of `key` shows."""
     return CURVES.get(key.partition(".")[0], CURVE)
 
 

@@ -18,11 +18,11 @@ MOVING = (S.TRAMPOLINE, S.WIPE, S.PRIME, S.BOOT)
 
 
 def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
-    """Return everything that was counted, up to now.
+    """Return all figures up to now.
 
     Shares are of 1; waiting is in seconds; energy in kWh. Keys of mappings by priority are texts,
-    as in JSON. Jobs that have not started count with their wait so far; `so_far` says how many
-    these are. `limit`: when the run would have ended at the latest, in days.
+    as in JSON. Jobs without a start count with their wait so far; `so_far` is their number.
+    `limit`: the latest possible end of the run, in days.
     """
     stats = world.stats
     by_label = {kind: _labelled(world, kind) for kind in ("priority", "group", "queue", "user")}
@@ -93,7 +93,7 @@ def figures(scenario: Scenario, world: World, limit: float) -> dict[str, Any]:
 
 
 def _late(world: World, name: str) -> int:
-    """Return how many reservations of a demand are late and have not begun."""
+    """Return how many reservations of a demand have not begun although their start has passed."""
     starts = [one.starts_at for one in world.pending.values() if one.label == name]
     return sum(one is not None and one + PUNCTUAL <= world.clock.now for one in starts)
 
@@ -131,7 +131,7 @@ def _requests(world: World) -> dict[str, Any]:
 
 
 def _satisfied(world: World) -> dict[str, Any]:
-    """Return by priority the share of requests granted, of all that were not withdrawn."""
+    """Return, by priority, the share of requests that were granted, without withdrawn ones."""
     made = {}
     for one, row in _requests(world).items():
         made[one] = share(row["granted"], row["submitted"] - row["withdrawn"])
@@ -139,10 +139,11 @@ def _satisfied(world: World) -> dict[str, Any]:
 
 
 def _labelled(world: World, kind: str) -> dict[str, Any]:
-    """Return by name the jobs, their waits and the nodes that they used: of each priority, group,
-    queue or user.
+    """Return, by name, the jobs, their waits and their use of nodes for each priority, group, queue
+    or user.
 
-    Nodes of farms are used while they run. Groups also have the nodes that they held, used or not.
+    Nodes of farms count as used while they run. Groups also have the nodes that they held, used or
+    not.
     """
     stats, pool, now = world.stats.jobs, world.pool, world.clock.now
     waiting, total = stats.waiting(now), len(pool.machines) * now
@@ -199,9 +200,9 @@ def _reallocation(world: World) -> dict[str, Any]:
 
 
 def _faults(world: World) -> dict[str, Any]:
-    """Return what wrong templates and failing machines cost: how often machines were set aside or
-    given back for boots that failed, and the share of healthy machines' time that was lost by
-    it."""
+    """Return the costs of wrong templates and failing machines: how often machines were set aside
+    or given back because of failed boots, and the share of healthy machines' time that was lost by
+    this."""
     failures, pool = world.failures, world.pool
     return {
         "wrong_templates": failures.asked_wrong,

@@ -1,4 +1,4 @@
-"""Counters of a running simulation, and the figures that are made of them."""
+"""Counters of a running simulation, and the figures computed from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Stats:
     moves are in `bookings`.
 
     granted            from the request to the grant; `ready`: until all nodes of the request run
-                       their system
+                       their systems
     jobs               the outcomes of jobs
     wanted, delivered  node-seconds that farms wanted and had
     served             node-seconds in which nodes of farms ran, by group
@@ -64,13 +64,13 @@ class Stats:
                 self.ready[request.cluster.group.priority].append(now - request.submitted_at)
 
     def gone(self, machine: SimMachine) -> None:
-        """Note that a machine left before it ran: its request will never be counted as ready."""
+        """Record that a machine left before it ran: its request will never count as ready."""
         self._starting.pop(machine.request_id, None)
 
 
 def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
-    """Return how many, mean, median, 95th and 99th percentile (nearest rank) and largest of
-    samples; None where there is none."""
+    """Return the count, mean, median, 95th and 99th percentile (nearest rank) and maximum of
+    samples; None for each figure but the count if there are no samples."""
     if not samples:
         return {"count": 0, "mean": None, "median": None, "p95": None, "p99": None, "max": None}
     order = sorted(samples)
@@ -89,13 +89,13 @@ def spread(samples: Sequence[float]) -> dict[str, float | int | None]:
 
 
 def by_priority(samples: dict[int, list[float]]) -> dict[str, Any]:
-    """Return `spread` of each priority's samples, and of 'all'; highest priority first."""
+    """Return the `spread` of each priority's samples, the highest priority first, and of 'all'."""
     made = {str(priority): spread(samples[priority]) for priority in sorted(samples, reverse=True)}
     return made | {"all": spread([one for many in samples.values() for one in many])}
 
 
 def share(part: float, whole: float) -> float | None:
-    """Return a quotient to six digits; None where the whole is nothing."""
+    """Return the quotient to six digits; None if `whole` is 0."""
     return round(part / whole, 6) if whole else None
 
 

@@ -1,4 +1,4 @@
-"""A scenario: a made-up site and who asks it for nodes, as records and as a TOML file.
+"""A scenario: a made-up site and its demand, as records and as a TOML file.
 
 Lengths of time are seconds unless a key says otherwise. The tables `policy` and `energy` have the
 keys of the site file (`model.Policy`, `model.Energy`).
@@ -22,12 +22,13 @@ KEYS = ConfigDict(extra="forbid")
 
 
 def key(about: str, default: Any = ..., *, low: float = 0, high: float = LARGEST) -> Any:
-    """Return a number's field: its meaning, default and limits. Strict: true is not one second."""
+    """Return the field of a number, with its meaning, default and limits. Its check is strict: true
+    is not accepted as 1."""
     return Field(default, description=about, ge=low, le=high, allow_inf_nan=False, strict=True)
 
 
 def word(about: str, default: Any = ...) -> Any:
-    """Return the field of a text, or of a list of texts."""
+    """Return the field of a text, or of another value without limits."""
     return Field(default, description=about)
 
 
@@ -180,14 +181,15 @@ class Jobs:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Queue:
-    """A batch queue as one virtual cluster, which grows with the queue and shrinks when it idles
-    (the paper's SGE VCM).
+    """A batch queue as one virtual cluster, which grows with the queue and shrinks when nodes are
+    idle (the paper's SGE VCM).
 
-    Each `interval` it requests a node for every `jobs_per_node` nodes' worth of jobs that have been
-    queued for `patience`, and releases nodes that have idled for `idle_limit` and that no waiting
-    job could use, down to `least`. When nodes are reclaimed, it gives idle ones first, then those
-    of the job that started last, which is queued again: from its beginning, or with `saves` from
-    where it was at the reclaim."""
+    Each `interval` it requests a node for every `jobs_per_node` nodes that jobs queued for
+    `patience` need, and releases nodes that have been idle for `idle_limit` and that no waiting job
+    could use, down to `least`. When nodes are reclaimed, it gives idle ones first, then those of
+    the job that started last. This job is queued again: it starts from its beginning, or with
+    `saves` from where it was at the reclaim.
+    """
 
     name: str = word("its name")
     group: str = word("who asks")
@@ -224,7 +226,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Farm:
-    """A farm of servers: one virtual cluster whose wanted size follows the day."""
+    """A farm of servers: one virtual cluster whose wanted size follows the time of day."""
 
     name: str = word("its name")
     group: str = word("who asks")
@@ -291,7 +293,8 @@ class RecordedJob:
 
 @dataclass(frozen=True, slots=True, config=KEYS)
 class Recorded:
-    """Requests as a site has recorded them, each a virtual cluster as those of `jobs`."""
+    """Requests as a site has recorded them. Each becomes a virtual cluster, like the jobs of
+    `Jobs`."""
 
     requests: tuple[RecordedJob, ...] = word("in the order of their times")
     name: str = word("its name")
@@ -327,7 +330,7 @@ class Reservations:
 
     @property
     def preemptible(self) -> bool:
-        """Return false: what any request may take cannot be reserved."""
+        """Return False: a vcluster that any request may preempt cannot be reserved."""
         return False
 
 
@@ -352,7 +355,7 @@ Demand = Jobs | Queue | Farm | Trace | Recorded | Reservations | Moves
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Scenario:
-    """A site and its demand. `folder`: where traces are looked for."""
+    """A site and its demand. `folder`: the folder that traces are read from."""
 
     name: str
     types: tuple[Type, ...]
@@ -376,5 +379,5 @@ class Scenario:
 
     @property
     def nodes(self) -> int:
-        """Return how many machines there are."""
+        """Return the number of machines."""
         return sum(sum(one.blocks) for one in self.types)

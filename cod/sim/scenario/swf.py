@@ -1,16 +1,16 @@
 """Traces in Standard Workload Format, version 2.2 (D. G. Feitelson,
 https://www.cs.huji.ac.il/labs/parallel/workload/).
 
-One line a job, 18 numbers each, -1 where nothing is known; lines that begin with `;` are comments,
-those at the head of the form `; Label: value` describe the system. What is used here of the fields
-(counted from 1):
+Each job is a line of 18 numbers, -1 for unknown values. Lines that begin with `;` are comments; at
+the head, lines of the form `; Label: value` describe the system. The fields used here (counted from
+1):
 
     1 job number · 2 submit time · 4 run time · 5 processors allocated · 8 processors requested · 9
     time requested · 11 status · 12 user · 13 group · 15 queue
 
-Some traces have more fields than 18, of their own; these are ignored. Times are seconds since the
-trace's start. Status 2 to 4 marks the parts of a job that was checkpointed, which has a line of its
-own for the whole, so these are passed over; so are jobs that never ran (cancelled while queued).
+Some traces have further fields of their own, which are ignored. Times are seconds since the trace's
+start. Status 2 to 4 marks the parts of a checkpointed job. They are skipped, because the whole job
+has a line of its own. Jobs that never ran (cancelled while queued) are skipped, too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _LABEL = re.compile(r";\s*([A-Za-z][A-Za-z0-9]*):\s*(.*?)\s*$", re.ASCII)
 
 
 class SwfError(Exception):
-    """The file is no trace; the sentence names the file and the line."""
+    """The file is not a trace; the text names the file and the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwfJob:
-    """A job. `procs`: processors allocated, else requested; `asked`: its time limit, None without
-    one."""
+    """A job. `procs`: processors allocated, or else requested; `asked`: its time limit, None if it
+    has none."""
 
     number: int
     submit: float
@@ -50,10 +50,10 @@ class SwfJob:
 
 @dataclass(frozen=True, slots=True)
 class SwfLog:
-    """A whole trace, by submit time. `header`: by label, lower case.
+    """A whole trace, by submit time. `header`: by label, in lower case.
 
-    passed_over  lines that were no job that ran
-    longer       lines with more fields than the format has
+    passed_over  number of lines that are not jobs that ran
+    longer       number of lines with more fields than the format has
     """
 
     jobs: tuple[SwfJob, ...]
@@ -68,14 +68,14 @@ class SwfLog:
 
     @property
     def days(self) -> float:
-        """Return the days from the first submission to the end of the job that would end last, had
-        none waited."""
+        """Return the days from the first submission to the last end that jobs would have if none
+        had waited."""
         if not self.jobs:
             return 0.0
         return (max(job.submit + job.runtime for job in self.jobs) - self.jobs[0].submit) / 86400.0
 
     def remarks(self, name: str) -> list[str]:
-        """Return a sentence for each kind of line that was not read as it stands."""
+        """Return a sentence for each kind of line that was skipped or read in part."""
         made = []
         if self.passed_over:
             made.append(f"{name}: lines passed over that are no job that ran: {self.passed_over}")
@@ -103,7 +103,7 @@ def load(path: Path) -> SwfLog:
 
 
 def parse(lines: Iterable[str], name: str = "trace") -> SwfLog:
-    """Read lines. Raises `SwfError` for the first that is wrong."""
+    """Read lines. Raises `SwfError` for the first invalid line."""
     header: dict[str, str] = {}
     jobs: list[SwfJob] = []
     passed_over = longer = 0
@@ -133,7 +133,8 @@ def _lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 def _job(words: list[str]) -> SwfJob | None:
-    """Return the job of a line; None if it is none that ran. Raises ValueError with a sentence."""
+    """Return the job of a line; None if the line is not a job that ran. Raises ValueError with a
+    sentence."""
     if len(words) < FIELDS:
         raise ValueError(f"a job has {FIELDS} fields, this line has {len(words)}")
     values = [_number(word, place) for place, word in enumerate(words[:FIELDS], 1)]

@@ -1,4 +1,4 @@
-"""Scenario files: reading, changing single keys of them, refusing what makes no sense."""
+"""Scenario files: reading them, changing single keys, refusing contradictions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 
 class BadScenario(Exception):
-    """The scenario cannot be used. `problems` are sentences, each beginning with the key it is
+    """The scenario cannot be used. `problems` are sentences, each beginning with the key that it is
     about."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -198,7 +198,7 @@ def change(tables: dict[str, Any], path: str, value: str) -> None:
 
 
 def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
-    """Return the scenario of a file's tables. Raises `BadScenario` with all faults."""
+    """Return the scenario of a file's tables. Raises `BadScenario` with all errors."""
     try:
         file = ScenarioFile.model_validate(tables)
     except ValidationError as error:
@@ -233,8 +233,8 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
 
 
 def _sentence(tables: Any, error: Any) -> str:
-    """Return the sentence for an error of pydantic's, with the names of tables in place of their
-    numbers."""
+    """Return the sentence for an error of pydantic, with the names of tables in place of their
+    indexes."""
     place: list[str] = []
     value: Any = tables
     loc = list(error["loc"])
@@ -280,7 +280,7 @@ def _known(names: list[str]) -> list[str]:
 
 
 def _contradictions(file: ScenarioFile) -> list[str]:
-    """Return what no single key can say."""
+    """Return sentences about keys that contradict each other."""
     problems = []
     for one in file.type:
         low = file.energy.warm_low if one.warm_low is None else one.warm_low
@@ -351,7 +351,7 @@ def _contradictions(file: ScenarioFile) -> list[str]:
 
 
 def _ends(moves: Moves, demands: Sequence[Demand]) -> Iterator[str]:
-    """Yield the faults of the two virtual clusters of a move."""
+    """Yield errors in a move's two virtual clusters."""
     able = {one.name for one in demands if isinstance(one, Queue | Farm)}
     for end, name in (("source", moves.source), ("target", moves.target)):
         if name not in able:
