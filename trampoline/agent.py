@@ -1,11 +1,11 @@
 """The agent's behaviour, without sockets, clocks or disks: bytes and the time go in, bytes come
 out.
 
-A connection is: hello, mutual proof (`cod.wire.confd.protocol`), the hardware report, then one
-order at a time. An order is carried out in a thread (`Job`), so that heartbeats go on; its result
-is kept and said on every connection until the server has acknowledged it. An order with the id of
-the one in hand is the same order: it is not done twice. An order with another id replaces the one
-in hand, which ends at its next sign of progress.
+A connection consists of hello, mutual proof (`cod.wire.confd.protocol`), the hardware report, then
+one order at a time. An order is carried out in a thread (`Job`), so that heartbeats go on. Its
+result is kept and sent on every connection until the server has acknowledged it. An order with the
+same id as the present one is the same order, and is not carried out twice. An order with another id
+replaces the present one, which ends at its next progress report.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Raises PrimeError with the reason when that cannot be done."""
 
 SILENCE = 3  # heartbeats of the server missed before the connection counts as dead
 PROGRESS_EVERY = 1.0  # seconds
-# seconds until a report that was not acknowledged, or was refused, is made anew
+# seconds until a report that was not acknowledged, or was refused, is sent again
 REPORT_AGAIN = 60.0
 # seconds for the handshake, and for the acknowledgement of the last word before a reboot
 PATIENCE = 10.0
@@ -49,16 +49,16 @@ REFUSALS = 6  # in a row, of all secrets: only a new boot brings another
 
 
 class Replaced(Exception):
-    """The job's order is no longer wanted."""
+    """The job's order was replaced by another."""
 
 
 class Disconnect(Exception):
-    """This connection is of no more use; the reason is for the console."""
+    """The connection must be given up; the reason is for the console."""
 
 
 class Job:
-    """An order being carried out in a thread of its own. `wake` is called whenever there is
-    something to be said."""
+    """An order that is carried out in a thread of its own. `wake` is called whenever there is
+    something to send."""
 
     def __init__(self, order: Order, act: Act, wake: Callable[[], None]) -> None:
         self.order = order
@@ -72,7 +72,7 @@ class Job:
         self._thread.start()
 
     def replace(self) -> None:
-        """End at the next sign of progress."""
+        """End the job at its next progress report."""
         self._replaced.set()
 
     def is_running(self) -> bool:
@@ -80,7 +80,7 @@ class Job:
         return self.result is None and self._thread.is_alive()
 
     def take_progress(self) -> Progress | None:
-        """Return the newest sign of progress, once."""
+        """Return the newest progress report, once; None if there is no new one."""
         newest, self.progress = self.progress, None
         return newest
 
@@ -108,17 +108,17 @@ class Job:
 
 
 class Agent:
-    """One machine's agent. The shell tells it of connections, bytes and time, and sends what
-    `to_send` gives.
+    """One machine's agent. The shell passes it connections, bytes and the time, and sends what
+    `to_send` returns.
 
     scan    makes the hardware report's document
     act     carries out an order
     wake    makes the shell call `tick` soon; called from jobs' threads
     log     one line for the console
-    keep    remembers a secret for an agent that is started after this one in the same boot
+    keep    stores a secret for an agent that is started after this one in the same boot
     leave   'reboot' or 'off' once the machine is to go; the shell does it
-    ordered   the server has given it an order to do something: the machine is the site's
-    source  where the order's image comes from, for people; the shell says so, '' for nothing
+    ordered   the server has sent it an order with work: the machine is the site's
+    source  where the order's image comes from, for people; set by the shell, '' for nothing
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Agent:
     # ------------------------------------------------------------ what the shell tells
 
     def connected(self, now: float) -> None:
-        """Say hello on a new connection."""
+        """Send hello on a new connection."""
         self._side = protocol.AgentSide(
             self._secrets.current(),
             self._mac,
@@ -162,7 +162,7 @@ class Agent:
         self._heard_at, self.welcomed, self._sent_result = now, False, None
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take bytes from the server. Raises confd.ProtocolError and Disconnect."""
+        """Process bytes from the server. Raises confd.ProtocolError and Disconnect."""
         assert self._side
         self._heard_at = now
         for event in self._side.receive(data):
@@ -213,8 +213,8 @@ class Agent:
         if now >= self._beat_at:
             self._say(Heartbeat())
             self._beat_at = now + self._interval
-            # A disk that came up late or a cable that was plugged in is reported; an order's own
-            # doings are not.
+            # A disk that appeared late or a cable that was plugged in is reported; changes by the
+            # order itself are not.
             if not self._job and not self._report_at and self._scan() != self._reported:
                 self._log("the machine has changed: reporting again")
                 self._report_at = now
@@ -240,7 +240,7 @@ class Agent:
             self.leave = job.order.action
 
     def due(self) -> float:
-        """Return when `tick` is wanted next, if nothing else happens."""
+        """Return when `tick` should be called next, if nothing else happens."""
         if not self.welcomed:
             return self._heard_at + PATIENCE
         running = self._job is not None and self._job.is_running()
@@ -256,7 +256,7 @@ class Agent:
         return data
 
     def lost(self) -> None:
-        """Forget a connection that is gone. Work goes on; a machine that only waits for the last
+        """Forget a connection that has ended. Work goes on; a machine that only waits for the last
         acknowledgement leaves now."""
         self._side, self.welcomed = None, False
         self._output.clear()
@@ -286,7 +286,7 @@ class Agent:
         self._log(f"order {order.id}: {order.action}")
         if order.action != "wait":
             self.ordered = self.ordered or order.action != "look"
-            # leaving is no work: the result is said, and the machine goes once it is acknowledged
+            # leaving needs no job: the result is sent, and the machine goes once it is acknowledged
             work = (lambda order, tell: {}) if order.action in LEAVING else self._act
             self._job = Job(order, work, self._wake)
 

@@ -1,14 +1,13 @@
-"""Disks from which a machine's BIOS can start a system, as the BIOS itself said before Linux
-started (EDD).
+"""Disks from which a machine's BIOS can start a system, as the BIOS reported before Linux started
+(EDD).
 
 /sys/firmware/edd/int13_dev80 and so on: one folder for each disk that the BIOS has, with its size
-in sectors of `raw_data`'s sector size, and the PCI device it hangs on where the BIOS tells. The
-kernel asks for six disks' facts and sixteen disks' signatures, so what is said of a machine with
-more disks than six is not all there is to say.
+in sectors of `raw_data`'s sector size, and the PCI device that it is attached to, if the BIOS tells
+it. The kernel reads the facts of six disks and the signatures of sixteen, so the list is incomplete
+for a machine with more than six disks.
 
-The question is answered with no only where that is sure. Which number the BIOS gives a disk is not
-asked: it may be another at the next start, and `cod.wire.diskloader` looks for the disk by its
-signature.
+A disk is excluded only if the BIOS certainly cannot start it. The BIOS's number of the disk is not
+used: it may change at the next start, and `cod.wire.diskloader` finds the disk by its signature.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _CAPPED = 0xFFFFFFFF  # sectors that a BIOS says at most, if it counts in 32 bit
 
 @dataclass(frozen=True, slots=True)
 class BiosDisk:
-    """A disk of the BIOS: its size in bytes, 0 if not told; the PCI device that it hangs on
+    """A disk of the BIOS: its size in bytes, 0 if not told; the PCI device that it is attached to
     (0000:00:04.0), or ""."""
 
     size: int
@@ -32,8 +31,8 @@ class BiosDisk:
 
 
 def listed(root: Path) -> tuple[BiosDisk, ...] | None:
-    """Return what the BIOS has; None where that is not known in full. `root` is the folder that
-    holds sys."""
+    """Return the disks of the BIOS; None if the list may be incomplete. `root` is the folder that
+    contains sys."""
     edd = root / "sys/firmware/edd"
     folders = sorted(edd.glob("int13_dev*")) if edd.is_dir() else []
     if not folders or len(folders) >= _MOST:
@@ -42,8 +41,8 @@ def listed(root: Path) -> tuple[BiosDisk, ...] | None:
 
 
 def starts(disk: Path, size: int, known: Sequence[BiosDisk] | None) -> bool:
-    """Return whether the BIOS may start a system from the disk with that folder in /sys/block; no
-    only if it is sure.
+    """Return whether the BIOS may start a system from the disk with that folder in /sys/block;
+    False only if it certainly cannot.
 
     size  of the disk, in bytes
     """

@@ -1,10 +1,9 @@
-"""The address of this machine's BMC, as the machine itself can find out: by IPMI over the system
+"""The address of this machine's BMC, as the machine itself can find it: by IPMI over the system
 interface, and from SMBIOS.
 
-What is found is a proposal: COD switches no machine by an address that only the machine has told.
-
-Formats: IPMI 2.0, 23.2 (LAN configuration parameters); DSP0134 7.43 (management controller host
-interface) with DSP0270, 8 (Redfish over IP).
+The address is only a proposal: COD controls no machine's power by an address that only the machine
+has told. Formats: IPMI 2.0, 23.2 (LAN configuration parameters); DSP0134 7.43 (management
+controller host interface) with DSP0270, 8 (Redfish over IP).
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ _HOST_INTERFACE, _REDFISH, _IPV4 = 0x40, 0x04, 0x01
 
 @dataclass(frozen=True, slots=True)
 class Bmc:
-    """An address of a BMC: `by` is 'ipmi' or 'redfish', what the BMC is asked by there; `mac` is ''
-    where nobody told it."""
+    """An address of a BMC: `by` is the protocol there, 'ipmi' or 'redfish'; `mac` is '' if not
+    known."""
 
     by: str
     address: str
@@ -38,7 +37,7 @@ class Bmc:
 
 
 def none() -> list[Bmc]:
-    """Return no address: the machine's BMC is not asked."""
+    """Return no address, without asking the machine's BMC."""
     return []
 
 
@@ -54,9 +53,9 @@ def in_band() -> list[Bmc]:
 
 
 class Remembered:
-    """Asks the machine's BMC by `ask`, and remembers what it said: the report is made anew at each
-    heartbeat, and a BMC that is slow, or silent, must neither hold up the agent each time nor make
-    reports of one machine differ."""
+    """Asks the machine's BMC by `ask`, and caches the answer. The report is made at each heartbeat.
+    A slow or silent BMC must neither delay the agent each time nor make a machine's reports
+    differ."""
 
     def __init__(self, ask: Callable[[], list[Bmc]] = in_band) -> None:
         self._ask, self._left, self._found = ask, TRIES, list[Bmc]()
@@ -69,7 +68,7 @@ class Remembered:
 
 
 def lan(ask: Ask) -> Iterator[Bmc]:
-    """Yield the addresses of a BMC's LAN channels, up to the first that is not answered."""
+    """Yield the addresses of a BMC's LAN channels, up to the first channel without an answer."""
     with suppress(OSError):
         for channel in _CHANNELS:
             if address := _ipv4(_parameter(ask, channel, _ADDRESS)):
@@ -83,7 +82,7 @@ def _parameter(ask: Ask, channel: int, number: int) -> bytes:
 
 
 def _ipv4(raw: bytes) -> str:
-    """Return an address; '' where it is none that a host could have."""
+    """Return the address as text; '' if it is not a possible address of a host."""
     return ".".join(map(str, raw[:4])) if len(raw) >= 4 and 0 < raw[0] < 224 else ""
 
 

@@ -1,18 +1,18 @@
-"""Boot code by which the disk of a layout starts on a BIOS machine: in the first sector, for one of
-its partitions.
+"""Boot code that starts a system from a partition of a layout on a BIOS machine: it is written into
+the disk's first sector.
 
-Three kinds, all written here:
+There are three kinds:
 
-- an MBR's partition: the code finds the active partition in the table and starts its first sector,
-  as usual, so that whoever changes the active partition later changes what starts;
-- a GPT's partition of type bios with GRUB's core image (grub-mkimage's, for i386-pc): its first
-  sector is loaded where GRUB wants it, and the list of blocks at that sector's end is made to say
-  where the rest is;
-- any other partition of a GPT: its first sector is started, as an MBR's would be.
+- For an MBR's partition, the code finds the active partition in the table and starts its first
+  sector, as usual, so that a later change of the active partition takes effect.
+- For a GPT's partition of type bios with GRUB's core image (grub-mkimage's, for i386-pc), the
+  partition's first sector is loaded to the address that GRUB expects, and the list of blocks at
+  that sector's end is set to the place of the rest.
+- For any other partition of a GPT, its first sector is started, as an MBR's would be.
 
-A first sector that is started is loaded to 0:7c00, with the BIOS's number of the disk in DL and
-DS:SI at the partition's entry of an MBR (for a GPT, one made up). A FAT or NTFS file system is told
-where it lies (its count of hidden sectors).
+A started first sector is loaded to 0:7c00, with the BIOS's number of the disk in DL and DS:SI at
+the partition's entry of an MBR (for a GPT, an imitated one). In a FAT or NTFS file system, the
+count of hidden sectors is set to the place of its partition.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def install(disk: Disk, span: Span, table: str) -> None:
     """Make the disk start from the partition `span`, whose image is written. `table`: 'gpt' or
     'mbr'.
 
-    Raises PrimeError where the partition has nothing that could be started.
+    Raises PrimeError if the partition contains nothing that can be started.
     """
     if disk.sector != 512:
         return  # no BIOS starts from such a disk: see trampoline.biosdisks
@@ -94,8 +94,8 @@ def install(disk: Disk, span: Span, table: str) -> None:
 
 
 def code(first: int, table: str, grub: bool) -> bytes:
-    """Return the boot code that starts the partition at sector `first` (of an MBR: the active one),
-    `SPACE` bytes."""
+    """Return the boot code that starts the partition at sector `first` (for an MBR: the active
+    one). It has `SPACE` bytes."""
     where = _GRUB_LOADED if grub else realmode.LOADED
     data = {
         "mode": b"\1",

@@ -1,9 +1,9 @@
 """Makes the trampoline: `python -m trampoline.build [lab|generic] [--out DIR]`.
 
-Writes DIR/<flavour>/vmlinuz and DIR/<flavour>/ramdisk from the distribution's packages: a kernel as
-it comes, and one compressed cpio with drivers, busybox, Python and the agent. The same inputs give
-the same bytes. Nothing is installed, nothing needs root, and nothing is done when the inputs are
-those of the last time (`stamp`).
+Writes DIR/<flavour>/vmlinuz and DIR/<flavour>/ramdisk from the distribution's packages: the
+unchanged kernel, and one compressed cpio with drivers, busybox, Python and the agent. Equal inputs
+give equal bytes. Nothing is installed, nothing needs root, and nothing is done if the inputs have
+not changed since the last time (`stamp`).
 
 lab      drivers for QEMU machines (virtio, four kinds of NICs, AHCI, PIIX, NVMe, MegaRAID, USB):
          small and quick
@@ -58,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def build(flavour: str, out: Path, cache: Path) -> Path:
-    """Build one flavour of the trampoline below `out`, unless the one there is up to date. Return
+    """Build one flavour of the trampoline below `out`, unless the present one is up to date. Return
     its folder."""
     folder = out / flavour
     with packages.alone(cache):
@@ -82,8 +82,8 @@ def build(flavour: str, out: Path, cache: Path) -> Path:
 
 
 def describe(flavour: str, folder: Path) -> str:
-    """Return a line of sizes, in bytes, and one about firmware where drivers want files that are
-    not there."""
+    """Return a line of sizes, in bytes, and a line about firmware that drivers need and that is
+    missing."""
     facts = json.loads((folder / "facts.json").read_text())
     line = (
         f"{flavour}: kernel {facts['kernel']:,}, ramdisk {facts['packed']:,} packed,"
@@ -98,7 +98,7 @@ def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio
     here = CHECKOUT / "trampoline"
     busybox = root / "bin/busybox"
     entries = {name: cpio.folder() for name in ("dev", "etc", "proc", "run", "sbin", "sys", "tmp")}
-    # the boot's secret is unpacked into it, from an initrd of its own
+    # an initrd of its own unpacks the boot's secret into this folder
     entries["cod"] = cpio.folder(0o700)
     entries |= python.tree(root, CHECKOUT, scratch) | modules.tree(
         root, flavour, (modules.FIRMWARE_DISKS, *OWN_BMC)
@@ -107,7 +107,7 @@ def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio
     entries["init"] = cpio.file((here / "init").read_bytes(), 0o755)
     entries["lib/udhcpc"] = cpio.file((here / "udhcpc").read_bytes(), 0o755)
     entries["bin/busybox"] = cpio.file(busybox.read_bytes(), 0o755)
-    # scan=sync: loading a driver takes until its disks are there, so the first report has them all
+    # scan=sync: loading a driver ends when its disks are there, so the first report has them all
     entries["etc/modprobe.d/scsi.conf"] = cpio.file(b"options scsi_mod scan=sync\n")
     # a BMC that is slow to answer would delay disks and network: init asks for the driver later
     entries["etc/modprobe.d/ipmi.conf"] = cpio.file(b"blacklist ipmi_si\n")
@@ -121,14 +121,13 @@ def tree(flavour: str, root: Path, blobs: Path, scratch: Path) -> dict[str, cpio
 
 
 def _stamp(flavour: str, wanted: list[packages.Package]) -> str:
-    """Return a digest of everything that the result depends on: packages, the agent's sources, the
-    recipe."""
+    """Return a digest of all inputs of the result: packages, the agent's sources, the recipe."""
     return hashlib.sha256(repr((flavour, wanted, sources())).encode()).hexdigest()
 
 
 def sources() -> str:
-    """Return a digest of the agent's sources and of the recipe: ramdisks with the same one hold the
-    same agent."""
+    """Return a digest of the agent's sources and of the recipe. Ramdisks with equal digests contain
+    the same agent."""
     mine, _ = python.reachable(python.AGENT, CHECKOUT)
     files = {python.source(name, CHECKOUT) for name in mine} | set(
         (CHECKOUT / "trampoline").rglob("*")
@@ -169,13 +168,13 @@ def _write(folder: Path, flavour: str, root: Path, blobs: Path, stamp: str) -> N
     }
     _replace(folder / "vmlinuz", kernel.read_bytes())
     _replace(folder / "ramdisk", packed)
-    # last: it says that all is there
+    # written last, as it says that the build is complete
     _replace(folder / "facts.json", json.dumps(facts, indent=1).encode() + b"\n")
 
 
 def _carried(flavour: str, root: Path, entries: Mapping[str, cpio.Entry]) -> dict[str, Any]:
-    """Return what there is of firmware: the `files` and their `bytes`, those `missing` by driver,
-    and for people a `note` on that and a `remedy`."""
+    """Return facts about firmware: the number of `files` and their `bytes`, the files `missing` by
+    driver, and for people a `note` on these and a `remedy`."""
     needs = modules.firmware(root, flavour)
     carried = [entry for path, entry in entries.items() if path.startswith("lib/firmware/")]
     missing = firmware.lacking(entries, needs)

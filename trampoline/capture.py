@@ -1,11 +1,11 @@
-"""Saves this machine's disk as an image: reads what is in use, compresses it, sends it. Writes to
-no disk.
+"""Saves this machine's disk as an image: reads the bytes in use, compresses and sends them. No disk
+is written.
 
-The disk is read in chunks (1 MiB, as images are served), a few threads read and compress pieces of
-several chunks ahead, and each sends its piece when its turn comes. As nothing else runs here and
-nothing is mounted, the disk does not change meanwhile: after a broken connection the rest is simply
-read again. What an order before this one has sent is read, compressed and compared by digests, and
-not sent again: the machine may have run since.
+The disk is read in chunks (1 MiB, as images are served). A few threads read and compress pieces of
+several chunks ahead, and each sends its piece in its turn. Nothing else runs here and nothing is
+mounted, so the disk does not change meanwhile: after a broken connection the rest is simply read
+again. Chunks that an earlier order has sent are read, compressed and compared by digests, because
+the machine may have run since; if they are unchanged, they are not sent again.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class CapturePiece:
-    """Chunks that are sent at once: its number among the pieces; for each chunk where it begins,
-    and what of it is in use."""
+    """Chunks that are sent together. `number`: of the piece; `chunks`: for each chunk its first
+    byte, and the extents in use."""
 
     number: int
     chunks: tuple[tuple[int, tuple[Extent, ...]], ...]
@@ -64,11 +64,11 @@ class CapturePiece:
 def capture(
     order: Order, disks: Sequence[Disk], progress: Progress, patience: Patience = PATIENT
 ) -> Captured:
-    """Carry out a capture order. Raises PrimeError. No disk was changed, whatever happens."""
+    """Carry out a capture order. Raises PrimeError. No disk is changed in any case."""
     if order.deposit is None:
         raise PrimeError("the order does not say where the capture goes")
     started = time.monotonic()
-    # The disk to read. Where nobody knows which one its system is on: the first that is not empty.
+    # The disk to read. If the disk of the system is not known: the first one that is not empty.
     mine = erasable(disks, order.keep)
     if not order.deposit.least and ":" not in order.disk:
         mine = [disk for disk in mine if _begins(disk)] or mine
@@ -86,8 +86,8 @@ def _begins(disk: Disk) -> bool:
 
 
 def _send(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Progress) -> int:
-    """Send all; return the bytes sent. Begins once more from where the server is, if it has lost
-    something, or another server has taken its place."""
+    """Send the image; return the bytes sent. If the server has lost some of it, or another server
+    has taken its place, continue from the end of what the server has."""
     parts = [
         {
             "number": part.number,
@@ -119,8 +119,8 @@ def _send(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Prog
 
 
 def _resume(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Progress) -> Deposit:
-    """Take over what an order before this one has sent, if it is what this disk has there. Return
-    the deposit, of the server that has answered."""
+    """Continue from the part that an earlier order has sent, if this part equals the disk's present
+    contents. Return the deposit with the server that has answered."""
     sender = Sender(deposit, patience)
     try:
         at, digest = sender.before()
@@ -135,14 +135,14 @@ def _resume(found: DiskUsage, deposit: Deposit, patience: Patience, progress: Pr
 
 
 class Destination(Protocol):
-    """The receiver of a pass's pieces, one after the other. `close` ends a `put` that waits."""
+    """A receiver of the pieces of one pass. `close` ends a waiting `put`."""
 
     def put(self, piece: bytes, at: int, end: int) -> None: ...
     def close(self) -> None: ...
 
 
 class Comparison:
-    """A destination that sends nothing: it keeps the digest of the heads of all chunks."""
+    """A destination that sends nothing, and computes the digest of the heads of all chunks."""
 
     def __init__(self, close: Callable[[], None]) -> None:
         self._state = blake2b(digest_size=32)
@@ -159,8 +159,7 @@ class Comparison:
 
 
 def _chunks(found: DiskUsage) -> Iterator[tuple[int, tuple[Extent, ...]]]:
-    """Yield where each chunk begins that has anything in use or changed, and what of it is in use;
-    in order."""
+    """Yield (first byte, extents in use) of each chunk with bytes in use or changes, in order."""
     changed = [(at, at + len(data)) for at, data in found.copy.changes if at < found.copy.size]
     marks = sorted(
         {at // CHUNK for start, stop in changed for at in range(start - start % CHUNK, stop, CHUNK)}
@@ -194,14 +193,14 @@ def _by_chunk(used: Sequence[Extent]) -> Iterator[tuple[int, tuple[Extent, ...]]
 
 
 def _lengths(found: DiskUsage, end: int = 1 << 62) -> Iterator[int]:
-    """Yield bytes of each chunk that begins before `end`."""
+    """Yield the length of each chunk that begins before `end`."""
     for at, _ in _chunks(found):
         if at < end:
             yield min(CHUNK, found.copy.size - at)
 
 
 def _pieces(found: DiskUsage, at: int, end: int = 1 << 62) -> Iterator[CapturePiece]:
-    """Yield the pieces from `at`, up to which the server has the disk, to `end`."""
+    """Yield the pieces from `at`, up to which the server has the image, to `end`."""
     chunks: list[tuple[int, tuple[Extent, ...]]] = []
     number = 0
     for chunk in _chunks(found):
@@ -215,7 +214,7 @@ def _pieces(found: DiskUsage, at: int, end: int = 1 << 62) -> Iterator[CapturePi
 
 
 class _Pass:
-    """One pass over the disk, from the place up to which the server has the image, to `end`, or
+    """One pass over the disk, from the byte up to which the server has the image to `end`, or to
     the disk's end."""
 
     def __init__(
@@ -234,7 +233,8 @@ class _Pass:
         self._at = 0
 
     def run(self, at: int) -> int:
-        """Send everything behind `at`; returns where the server is then. Raises Behind."""
+        """Send everything from `at` on; return the byte up to which the server then has the image.
+        Raises Behind."""
         self._at = at
         self._meter.done = sum(_lengths(self._found, at))
 
@@ -252,7 +252,7 @@ class _Pass:
         packed, end = self._packed(piece)
         with self._turn:
             while self._next != piece.number:
-                # not for ever: a worker that fails does not pass the turn on
+                # with a time limit: a worker that fails does not pass its turn on
                 self._turn.wait(0.1)
                 if self._meter.stopped:
                     raise Stopped
@@ -264,7 +264,8 @@ class _Pass:
         self._meter.add(sum(min(CHUNK, self._found.copy.size - at) for at, _ in piece.chunks))
 
     def _packed(self, piece: CapturePiece) -> tuple[bytes, int]:
-        """Return a piece as it is sent ('' if it is all zeros), and where its last chunk ends."""
+        """Return the bytes to send for a piece (b'' if it is all zeros), and the end of its last
+        chunk."""
         packed, end = [], 0
         for at, spans in piece.chunks:
             data = self._read(at, spans)
@@ -276,7 +277,7 @@ class _Pass:
         return b"".join(packed), end
 
     def _read(self, at: int, spans: Sequence[Extent]) -> bytearray:
-        """Return a chunk: what is in use as it lies on the disk, the rest zeros."""
+        """Return a chunk: the extents in use as they are on the disk, and zeros elsewhere."""
         copy = self._found.copy
         data = bytearray(min(CHUNK, copy.size - at))
         if spans:

@@ -1,14 +1,16 @@
 """Passes an image's chunks on to other nodes while they are received, over HTTP.
 
-A node keeps the compressed chunks that it has checked last in RAM. `GET /DIGEST/NUMBER` with
-`Authorization: Bearer TOKEN` is answered by all chunks from that number on, each as soon as it is
-there: `RECORD`, then so many bytes. A record of no length comes first, and then each half second in
-which there is nothing to send. The connection ends with the last chunk, or at one that is no longer
-kept. `HEAD` tells whether that chunk is kept, in `Kept`, and in `First` at which chunk a node had
-better begin: at the first one if all are still kept, else at one that came lately, so that a late
-node fetches what comes from now on together with the others, and the image's beginning afterwards
-(-1: this node does not know yet where it begins itself). Every chunk has its digest in the
-manifest, so nobody has to trust a node.
+A node keeps in RAM the last compressed chunks that it has checked. The answer to `GET
+/DIGEST/NUMBER` with `Authorization: Bearer TOKEN` is all chunks from that number on, each as soon
+as the node has it: `RECORD`, then so many bytes. A record of length 0 comes first, and then after
+each half second without a chunk to send. The connection ends after the last chunk, or at a chunk
+that is no longer kept.
+
+The answer to `HEAD` tells whether that chunk is kept (`Kept`), and with which chunk the other node
+should begin (`First`): with this node's first if all chunks are still kept, otherwise with a recent
+one. A late node then fetches new chunks together with the others, and the image's beginning
+afterwards. -1: this node does not know its own first chunk yet. The manifest has every chunk's
+digest, so no node has to be trusted.
 """
 
 from __future__ import annotations
@@ -41,10 +43,10 @@ Tell = Callable[[str, int, int, float], None]
 
 
 class _Kept:
-    """Chunks of one image by number, in the form in which they came.
+    """Chunks of one image by number, compressed as received.
 
-    came    a flag for each chunk, `count` of them set; `newest`: the one that came last, -1: none
-    begins  the chunk that comes first, -1: not known yet
+    came    a flag for each chunk, `count` of them set; `newest`: the last chunk received, -1: none
+    begins  the first chunk to be received, -1: not known yet
     """
 
     def __init__(self, found: Manifest) -> None:
@@ -54,7 +56,7 @@ class _Kept:
         self.count, self.newest, self.begins = 0, -1, -1
 
     def first(self) -> int:
-        """Return the chunk with which another node had better begin, -1 if that is not known."""
+        """Return the chunk with which another node should begin, -1 if that is not known."""
         if self.count == len(self.chunks):
             return self.begins
         numbers = list(self.chunks)
@@ -62,7 +64,7 @@ class _Kept:
 
 
 class ChunkRing:
-    """The chunks that were received last, of all images of an order, in `room` bytes."""
+    """The last received chunks of all images of an order, in `room` bytes."""
 
     def __init__(self, room: int) -> None:
         self._changed = threading.Condition()
@@ -76,14 +78,14 @@ class ChunkRing:
         self._images.setdefault(digest, _Kept(found))
 
     def begin(self, digest: str, number: int) -> None:
-        """Note with which chunk the image begins to come."""
+        """Record with which chunk the image begins to arrive."""
         if kept := self._images.get(digest):
             with self._changed:
                 kept.begins = number
                 self._changed.notify_all()
 
     def put(self, digest: str, number: int, data: bytes | bytearray) -> None:
-        """Keep a chunk that was checked; forget the oldest ones for it."""
+        """Keep a checked chunk; drop the oldest ones to make room."""
         kept = self._images.get(digest)
         with self._changed:
             if kept is None or kept.came[number]:
@@ -100,17 +102,17 @@ class ChunkRing:
             self._changed.notify_all()
 
     def length(self, digest: str) -> int | None:
-        """Return how many chunks the image has; None if it is not among those received here."""
+        """Return how many chunks the image has; None if the order has no such image."""
         kept = self._images.get(digest)
         return None if kept is None else len(kept.came)
 
     def state(self, digest: str) -> tuple[int, int]:
-        """Return which chunk came last, and how many have."""
+        """Return (last received chunk, number of received chunks)."""
         return max(self._images[digest].newest, 0), self._images[digest].count
 
     def first(self, digest: str, seconds: float) -> int:
-        """Return the chunk with which another node had better begin; -1 if that is not known
-        within so many seconds."""
+        """Return the chunk with which another node should begin; -1 if that is not known after so
+        many seconds."""
         kept = self._images[digest]
         with self._changed:
             self._changed.wait_for(lambda: kept.begins >= 0, seconds)
@@ -120,24 +122,25 @@ class ChunkRing:
         return number in self._images[digest].chunks
 
     def is_gone(self, digest: str, number: int) -> bool:
-        """Return whether the chunk has come and is no longer kept."""
+        """Return whether the chunk was received and is no longer kept."""
         kept = self._images[digest]
         return bool(kept.came[number]) and number not in kept.chunks
 
     def get(self, digest: str, number: int, seconds: float) -> bytes | bytearray | None:
-        """Return a chunk; None if it does not come within so many seconds."""
+        """Return a chunk; None if it does not arrive within so many seconds, or is no longer
+        kept."""
         kept = self._images[digest]
         with self._changed:
             self._changed.wait_for(lambda: kept.came[number], seconds)
             return kept.chunks.get(number)
 
     def left(self, digest: str, number: int) -> int:
-        """Return the bytes of the chunks from that number on."""
+        """Return the total length of the chunks from that number on."""
         return sum(chunk.length for chunk in self._images[digest].manifest.chunks[number:])
 
 
 class _Pace:
-    """So many bytes a second, of all connections together; 0: no limit."""
+    """A limit of bytes per second for all connections together; 0: no limit."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -157,7 +160,7 @@ class _Pace:
 
 
 class _Child:
-    """A node that is being served: the image and the chunk that it gets next."""
+    """A node that is being served: the image and the next chunk."""
 
     def __init__(self, digest: str, number: int) -> None:
         self.digest, self.number = digest, number
@@ -190,8 +193,8 @@ class ChunkServer:
             self._start(self._accept, self._socket)
 
     def linger(self, tell: Tell) -> None:
-        """Stay until no node is being served: at most as long as the order says, and not much
-        longer for a slow one than it took to get here."""
+        """Wait until no node is being served: at most as long as the order says, and for a slow
+        node not much longer than this node's own priming took."""
         now = time.monotonic()
         until = now + min(self._order.linger, max(_STAY, (now - self._began) * _STAY_SHARE))
         while time.monotonic() < until:
@@ -274,7 +277,7 @@ class ChunkServer:
                     continue
                 self._send(connection, child, data)
                 child.number += 1
-            # what is in the kernel's buffers is lost if the machine is reset: wait for its end
+            # a reset of the machine would lose the kernel's buffers: wait until they are sent
             connection.shutdown(socket.SHUT_WR)
             connection.recv(1)
         finally:

@@ -1,12 +1,12 @@
-"""Sources of an image's chunks: nodes that receive the same image, and the image server last.
+"""Sources of an image's chunks: nodes that receive the same image, and last the image server.
 
-A node that is asked is the order's first choice as long as it works. One that is dead, that lies
-(its chunk has another digest), that falls behind or no longer keeps what is wanted costs a step to
-the next, and is not asked again for a while, which doubles each time. A node that merely has
-nothing yet is waited for: whoever is before it is most likely at work on that, and a step up at
-every node of a chain would send all of them to the server at once. A node that is merely behind the
-next one is not left, either: two that ask the same node share its link, so that both, and all after
-them, are at half their rate. What another could give is tried with one chunk, beside the stream.
+The order's first node is asked as long as it works. A node that is dead, that sends a chunk with a
+wrong digest, that falls behind or no longer keeps the wanted chunk is replaced by the next one, and
+not asked again for a while, which doubles each time. A node that only has no new chunk yet is
+waited for: its own source is probably the cause, and if every node of a chain went to the next
+source, all would be at the server at once. A node that is only behind the next one is not left,
+either: two nodes that fetch from the same node share its link, so that both, and all behind them,
+get half its rate. Whether another source is faster is tried with one chunk, beside the stream.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from trampoline.fetch import MIRROR_TRIES, Download, NodePatience, Patience, spl
 _BEHIND = 4  # chunks that a node may have less than the one that asks it
 _HELD_UP = 2  # chunks that a node may have more while it still holds the other up
 _LINES, _LINE = 20, 1000  # of an answer's head at most, and bytes of each
-# Times that a source has to be as fast as a node to be taken instead. What it gives in a trial it
-# sends besides what it sends to others, so half the rate of a link is less than 1.
+# Factors by which a source must be faster than a node to replace it. A trial shares the source's
+# link with the nodes that it serves already, so the factor for half the rate of a link is below 1.
 _FASTER_NODE, _FASTER_SERVER = 1.5, 3.0
 
 
 class Packed(NamedTuple):
-    """A chunk as it was fetched, compressed and not checked; its number among the used ones."""
+    """A fetched chunk, compressed and not checked; its number among the used chunks."""
 
     number: int
     chunk: Chunk
@@ -44,14 +44,14 @@ class Packed(NamedTuple):
 
 
 class _Aside(Exception):
-    """A neighbour that is of no use now."""
+    """The neighbour cannot be used now."""
 
 
 class _Trial:
-    """One chunk, fetched in a thread of its own to see how long it takes, and thrown away.
+    """A chunk that is fetched in a thread of its own to measure the time, and dropped.
 
-    faster   times that the source has to be as fast as the one it is compared with
-    is_done  whether it has come, after `seconds`, or failed
+    faster   the factor by which the source must be faster than the present one
+    is_done  whether the trial has ended; `seconds`: its time, infinite if it failed
     """
 
     def __init__(
@@ -89,20 +89,20 @@ class _Neighbour:
         return self._file is not None
 
     def open(self, number: int, received: int, length: int) -> None:
-        """Begin to receive from that chunk on. `received`: how many are here, of so many in all.
-        Raises OSError, ValueError and _Aside."""
+        """Begin to receive from that chunk on. `received`: how many chunks this node has, of
+        `length` in all. Raises OSError, ValueError and _Aside."""
         self._file, _ = self._ask("GET", number)
         _, _, self.newest, count = RECORD.unpack(self._read(RECORD.size))
         if count + _BEHIND < received and count < length:
             raise _Aside("it has less than is here")
 
     def first(self) -> int:
-        """Return the chunk with which to begin, -1 if the node does not know yet. Raises OSError,
-        ValueError and _Aside."""
+        """Return the chunk with which to begin, -1 if the node does not know it yet. Raises
+        OSError, ValueError and _Aside."""
         return int(self._head(0)["first"])
 
     def has(self, number: int) -> bool | None:
-        """Return whether it has that chunk; None if it does not answer."""
+        """Return whether the node has that chunk; None if it does not answer."""
         try:
             return self._head(number)["kept"] == "yes"
         except (OSError, ValueError, KeyError, _Aside):
@@ -117,8 +117,8 @@ class _Neighbour:
             self.close()
 
     def take(self, number: int, chunk: Chunk, seconds: float) -> bytearray | None:
-        """Return the chunk, which is the next one; None if it has not come within so many seconds.
-        Raises OSError and _Aside."""
+        """Return the next chunk of the stream, which must have this number; None if it has not
+        arrived within so many seconds. Raises OSError and _Aside."""
         until = time.monotonic() + seconds
         while True:
             got, length, self.newest, _ = RECORD.unpack(self._read(RECORD.size))
@@ -131,7 +131,7 @@ class _Neighbour:
             return self._read(length)
 
     def trial(self, number: int, chunk: Chunk) -> _Trial:
-        """Fetch one chunk from the node as a trial, beside the stream from it, if there is one."""
+        """Start a trial: fetch one chunk from the node on a connection of its own."""
         beside = _Neighbour(self.source, self._digest, self._patience)
 
         def fetch() -> bytearray | None:
@@ -141,7 +141,7 @@ class _Neighbour:
         return _Trial(fetch, beside.close, _FASTER_NODE)
 
     def close(self) -> None:
-        """End the stream, also one that another thread waits for."""
+        """End the stream, also while another thread waits for it."""
         connection, file = self._socket, self._file
         self._socket = self._file = None
         if connection:
@@ -153,8 +153,8 @@ class _Neighbour:
                 file.close()
 
     def put_aside(self, longer: bool = False) -> None:
-        """Close the stream, and do not use the node for a while. `longer`: for the longest time
-        that nodes are put aside."""
+        """Close the stream, and do not use the node for a while; with `longer`, for the longest
+        pause."""
         self.close()
         pause = self._patience.longest if longer else self._pause
         self.asked_again_at = max(self.asked_again_at, time.monotonic() + pause)
@@ -191,8 +191,8 @@ class _Neighbour:
 
 
 def _line(file: Any, until: float) -> str:
-    """Return a line of an answer's head. Raises _Aside if it takes longer than `until`: a node that
-    sends a byte now and then never runs into the socket's time limit."""
+    """Return a line of an answer's head. Raises _Aside after `until`: a node that sends a byte now
+    and then never reaches the socket's time limit."""
     line = b""
     while (byte := file.read(1)) not in (b"", b"\n"):
         line += byte
@@ -202,12 +202,12 @@ def _line(file: Any, until: float) -> str:
 
 
 class ChunkSources:
-    """All used chunks of an image, compressed, each from where it is to be had.
+    """All used chunks of an image, compressed, each from the best available source.
 
-    ring      keeps what is received; None: nothing is passed on
-    took      is told of each source that chunks begin to come from: its name, '' for the server
-    in_order  from the first chunk to the last; else those that other nodes receive just now come
-              first
+    ring      keeps received chunks for other nodes; None: none are passed on
+    took      called with the name of each new source, '' for the server
+    in_order  from the first chunk to the last; otherwise the chunks that other nodes are receiving
+              now come first
     """
 
     def __init__(
@@ -238,8 +238,8 @@ class ChunkSources:
         self._is_closed = False
 
     def chunks(self) -> Iterator[Packed]:
-        """Yield each chunk once. Raises PrimeError where neither another node nor the server gives
-        a chunk."""
+        """Yield each chunk once. Raises PrimeError if neither a node nor the server can give a
+        chunk."""
         self._began = time.monotonic()
         chunks = self._found.chunks
         try:
@@ -257,8 +257,8 @@ class ChunkSources:
             self._leave()
 
     def again(self, chunk: Chunk) -> bytearray:
-        """Return, from the server, a chunk whose digest was wrong. A node that sent it is asked no
-        more. Called from any thread."""
+        """Return, from the server, a chunk whose digest was wrong. The node that sent it is put
+        aside. Called from any thread."""
         if liar := self._gave.get(chunk.offset):
             liar.put_aside(longer=True)
         end = chunk.offset + chunk.length
@@ -266,7 +266,7 @@ class ChunkSources:
         return self._filled(chunk, own)
 
     def close(self) -> None:
-        """Stop, also a read that is waiting in another thread."""
+        """Stop, also while another thread waits for a chunk."""
         self._is_closed = True
         self._leave()
 
@@ -298,7 +298,7 @@ class ChunkSources:
         return self._from_server(chunk)
 
     def _choose(self, number: int) -> _Neighbour | None:
-        """Return the first node that is of use, with an open stream; None: there is none."""
+        """Return the first usable node, with an open stream; None if there is none."""
         for node in self._nodes:
             if self._is_closed:
                 break
@@ -342,22 +342,23 @@ class ChunkSources:
     # ------------------------------------------------------------ is another better?
 
     def _is_further(self, node: _Neighbour, number: int) -> None:
-        """Put `node` aside if the next node that answers has more than that chunk, which may be on
-        its way."""
+        """Put `node` aside if the next node that answers is ahead of that chunk by more than the
+        chunks that may be on their way."""
         if self._above(node, min(number + _BEHIND, self._stop - 1))[1]:
             node.put_aside()
 
     def _above(self, node: _Neighbour, number: int) -> tuple[_Neighbour | None, bool]:
-        """Return the next node that answers, None if there is none, and whether it has that
-        chunk."""
+        """Return the next node behind `node` in the order that answers, and whether it has that
+        chunk; (None, False) if none answers."""
         for other in self._nodes[self._nodes.index(node) + 1 :]:
             if time.monotonic() >= other.asked_again_at and (has := other.has(number)) is not None:
                 return other, has
         return None, False
 
     def _look(self, node: _Neighbour, number: int) -> None:
-        """See whether a node that sends what it gets, and not what can be taken, may hold this one
-        up; if so, try the next that has more, or the server if no other answers."""
+        """Check whether this node may be held up by `node`, which sends each chunk at once but has
+        few more than this node. If so, start a trial with the next node that has more, or with the
+        server if no other node answers."""
         further = number + self._patience.nodes.ahead
         if number <= node.newest <= number + _HELD_UP and further < self._stop:
             other, has = self._above(node, further)
@@ -379,8 +380,8 @@ class ChunkSources:
         self._trial = _Trial(lambda: self._filled(chunk, own), own.close, _FASTER_SERVER)
 
     def _is_beaten(self, trial: _Trial) -> bool:
-        """Return whether what was tried is faster than what came since. If not, the next trial is
-        later."""
+        """Return whether the tried source is faster than the present one. If not, the next trial
+        comes later."""
         since, before = self._looked
         usual = (time.monotonic() - since) / max(self._received - before, 1)
         beaten = trial.seconds * trial.faster < usual
@@ -413,7 +414,8 @@ class ChunkSources:
         return data
 
     def _download(self, start: int, end: int, patience: Patience) -> Download:
-        """Return a download from the mirror, and from the server once that is of no use."""
+        """Return a download from the mirror, which falls back to the server for good if the mirror
+        fails."""
         own, mirror = f"{self._source.url}/data.zst", self._source.mirror
         if not mirror or (self._by_mirror and self._by_mirror.url == own):
             return Download(own, patience, start, end)
@@ -426,7 +428,7 @@ class ChunkSources:
             self._took(name)
 
     def _leave(self, but: _Neighbour | None = None) -> None:
-        """End what is open, but for one node's stream."""
+        """End all open connections, except one node's stream."""
         for node in self._nodes:
             if node is not but:
                 node.close()

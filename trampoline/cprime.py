@@ -1,9 +1,9 @@
 """cprime: makes a node's disk what an order says.
 
-Everything that can be known before is found out before the disk is touched: is there a disk that is
-large enough, does the layout fit, does the image server answer, is the manifest the one that was
-ordered. Then: wipe, partition table, images (fetched, unpacked, checked and written in one
-overlapping pass), the read-back where the order wants it, the table fitted to the disk's real end,
+Everything that can be checked in advance is checked before the disk is changed: a disk is large
+enough, the layout fits, the image server answers, and the manifest is the one that was ordered.
+Then follow: wipe, partition table, images (fetched, unpacked, checked and written in one
+overlapping pass), the read-back if the order requests it, the table fitted to the disk's real end,
 the seed partition.
 
     python -m trampoline.cprime --order FILE --disk FILE [--dry-run]
@@ -41,9 +41,14 @@ raises ends the work and is passed on."""
 @dataclass(frozen=True, slots=True)
 class Written:
     """Outcome of priming: the target's `path`, bytes written to it, bytes fetched, seconds in each
-    phase. `disk_signature` is what a BIOS machine's next boots find the disk by; 0: it has none.
-    `erased`: how disks were erased before. `namesakes`: volumes of other disks with the names of
-    what was written. `bytes_from_nodes`: of those fetched. `bytes_passed_on`: to other nodes."""
+    phase.
+
+    disk_signature    by which a BIOS machine finds the disk at later boots; 0: none
+    erased            how disks were erased before
+    namesakes         volumes of other disks with the names of volumes that were written
+    bytes_from_nodes  of the fetched bytes, those from other nodes
+    bytes_passed_on   bytes sent to other nodes
+    """
 
     path: str
     bytes_written: int
@@ -60,8 +65,8 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ChunkRoom:
-    """Limits of chunks that are kept for other nodes: bytes of memory for them, and the address on
-    which they are served ('': all of the machine's)."""
+    """Limits for chunks that are kept for other nodes: bytes of memory, and the address at which
+    they are served ('': all addresses of the machine)."""
 
     memory: int = 64 << 20
     address: str = ""
@@ -72,14 +77,14 @@ DEFAULT_ROOM = ChunkRoom()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An order's steps on this machine.
+    """The steps of an order on this machine.
 
     erase   disks that are wiped first
     spans   partitions that are made, of the order's layout
     pieces  images and their places
-    later   images for partitions of the map that the image for the whole disk brings; their places
-            are known when it is written
-    seed    the seed's partition; None for none. Number 0: the first that is free
+    later   images for partitions in the map that the whole disk's image brings; their places are
+            known when that image is written
+    seed    the seed's partition; None for none. Number 0: the first free number
     """
 
     target: Disk
@@ -122,7 +127,7 @@ class Plan:
 
 
 def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> Plan:
-    """Return the steps that `prime` would take; fetches the images' manifests and touches no disk.
+    """Return the steps that `prime` would take. Fetches the images' manifests, but changes no disk.
     Raises PrimeError."""
     mine = erasable(disks, order.keep)
     room = seed.least_size(order.seed) if order.seed else 0
@@ -138,7 +143,7 @@ def plan(order: Order, disks: Sequence[Disk], patience: Patience = PATIENT) -> P
         "disk": (0, target.size)
     }
     whole = not spans and any(source.target == "disk" for source in order.images)
-    # where these go is known once the image of the whole disk has brought its map
+    # their places are known once the image of the whole disk, with its map, is written
     later = [source for source in order.images if whole and source.target != "disk"]
     last = Span(0, partitions.tail(reach, room), room, "data", "cidata") if room else None
     return Plan(
@@ -173,7 +178,7 @@ def _manifest(source: ImageSource, patience: Patience) -> Manifest | None:
 
 
 def _placed(piece: Piece, target: Target) -> Piece:
-    """Return the piece at its partition's place on the disk as it is now. Raises PrimeError."""
+    """Return the piece at its partition's present place on the disk. Raises PrimeError."""
     number = int(piece.source.target)
     place = partitions.places(target).get(number)
     if place is None:
@@ -203,8 +208,8 @@ def prime(
 
     bios  the machine's firmware is a BIOS: the disk gets a signature that no other disk of the
           machine has
-    room  where chunks are kept for other nodes, if the order says so
-    took  is told where an image comes from, as `ChunkSources` is
+    room  limits for chunks that are kept for other nodes, if the order has them passed on
+    took  called with the source of an image, as in `ChunkSources`
     """
     came = time.monotonic()
     planned = plan(order, disks, patience)
@@ -230,8 +235,8 @@ def prime(
 def _chunk_server(
     order: PassOn | None, planned: Plan, room: ChunkRoom, since: float
 ) -> ChunkServer | None:
-    """Return the server of the images' chunks, so many seconds since the order came; None if it
-    does not want one."""
+    """Return the server of the images' chunks, `since` seconds after the order came; None if the
+    order has none passed on."""
     if order is None:
         return None
     ring = ChunkRing(room.memory)
@@ -251,7 +256,7 @@ def _write(
     server: ChunkServer | None,
     took: Callable[[str], None],
 ) -> Written:
-    """Write what was planned; the disks are wiped."""
+    """Carry out the plan after the disks are wiped."""
     began = time.monotonic()
     with Target(planned.target.path) as target:
         pieces = (*planned.pieces, *planned.later)
@@ -303,7 +308,7 @@ def _write(
 
 
 def _signatures(paths: Iterable[str]) -> dict[int, str]:
-    """Return the disks that have a signature, by it."""
+    """Return the paths of those disks that have a signature, by signature."""
     found = {}
     for path in paths:
         try:
@@ -332,8 +337,8 @@ def _make_table(target: Target, planned: Plan) -> None:
 
 
 def _finish(target: Target, planned: Plan, order: Order) -> None:
-    """Change the images' own bytes, and so after the read-back: boot code, the table's fit and the
-    seed's entry."""
+    """Make the changes to the images' own bytes, which must follow the read-back: boot code, the
+    table's fit and the seed's entry."""
     for span in planned.spans:
         if span.boot:
             bootcode.install(target, span, planned.table)
@@ -362,8 +367,8 @@ def _add_seed(target: Target, span: Span, order: Order) -> None:
 
 
 def wipe(order: Order, disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
-    """Erase all local disks that the order does not keep, or their tables alone; returns how.
-    Raises PrimeError."""
+    """Erase all local disks that the order does not keep, or only their tables; return how. Raises
+    PrimeError."""
     if order.tables:
         return clear_all(erasable(disks, order.keep), progress)
     return wipe_all(erasable(disks, order.keep), progress, order.purge)

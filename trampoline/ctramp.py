@@ -6,10 +6,10 @@ clock, the console.
                                  [--reboot-command CMD] [--poweroff-command CMD] [--once]
                                  [--memory BYTES]
 
-With several addresses, each attempt to connect is made to the next of them. What is not given comes
-from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`, the files given are the
-machine's only disks, so that a test can run whole agents beside each other. It ends when it has
-rebooted or switched off the machine, or, with `--once`, when its first connection ends.
+With several addresses, each attempt to connect is made to the next of them. Missing options are
+taken from the kernel's command line (`cod.confd=`, `cod.mac=`). With `--disk`, the given files are
+the machine's only disks, so that a test can run whole agents beside each other. The program ends
+when it has rebooted or switched off the machine, or, with `--once`, when its first connection ends.
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0  # seconds between attempts to connect
 
 
 class BadOptions(Exception):
-    """The machine's command line or secret is not what an agent needs."""
+    """The machine's command line or secret is not usable for an agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of the program; see the head of this file. '' is for what the kernel's command line
-    says."""
+    """Options of the program; see the module's head. '': the value in the kernel's command line."""
 
     confd: str = ""
     mac: str = ""
@@ -91,8 +90,8 @@ def run(options: Options) -> int:
 
 
 def log(line: str) -> None:
-    """Print one line on the console. Nothing that is secret may ever come here: consoles are
-    logged."""
+    """Print one line on the console. It must never contain a secret, because consoles are
+    recorded."""
     print(f"trampoline: {line}", flush=True)
 
 
@@ -103,17 +102,17 @@ def log_end(reason: str) -> None:
 
 
 def restore_boot_order(options: Options) -> None:
-    """Put the machine's boot order right where a system has changed it; best effort."""
+    """Restore the machine's boot order if a system has changed it; best effort."""
     if options.disks and options.root == Path("/"):
-        return  # the variables are its host's
+        return  # an agent of a test: the variables are the test host's
     from trampoline import efiboot  # late: a machine that only reports need not load it
 
     log_end(efiboot.restore(options.root / efiboot.EFIVARS.relative_to("/")))
 
 
 def pause(failures: int, chance: float) -> float:
-    """Return seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a
-    thousand nodes whose server comes back do not knock in step."""
+    """Return the seconds until the next attempt: doubling, and spread by `chance` (0..1), so that a
+    thousand nodes whose server comes back do not connect at the same moment."""
     return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE) * (0.25 + 0.75 * chance)
 
 
@@ -136,7 +135,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 class Shell:
-    """The agent's surroundings: its secrets' files, its disks, one connection at a time."""
+    """The agent's surroundings: its secrets' files, its disks, and one connection at a time."""
 
     def __init__(self, options: Options, mac: str) -> None:
         self._options = options
@@ -147,7 +146,7 @@ class Shell:
         self.was_welcomed = False
         self._address = ""  # of the connection
         self._session_file = Path(f"{options.secret}.session")
-        real = options.root == Path("/") and not options.disks  # else it stands for a machine
+        real = options.root == Path("/") and not options.disks  # otherwise it imitates a machine
         self._heard = lldp.LldpListener().neighbours if options.root == Path("/") else lldp.deaf
         self._bmcs = bmc.Remembered() if real else bmc.none
         # The boot's secret, and the session's if an agent before this one already had one.
@@ -164,8 +163,8 @@ class Shell:
     # ------------------------------------------------------------ secrets
 
     def _keep(self, session: protocol.Secret) -> None:
-        """Keep the session's secret in RAM for an agent that is started again in this boot: the
-        server forgets the boot's secret once it knows the session's."""
+        """Store the session's secret in RAM for an agent that is started again in this boot,
+        because the server forgets the boot's secret once it knows the session's."""
         partial = self._session_file.with_suffix(".partial")
         partial.write_text(str(session))
         partial.chmod(0o600)
@@ -230,7 +229,8 @@ class Shell:
         raise PrimeError(f"this trampoline cannot {order.action}")
 
     def _took(self, order: Order) -> Callable[[str], None]:
-        """Return what is told where an image comes from; a server of before is not told."""
+        """Return a function that records an image's source. The server is told only if the order
+        has chunks passed on: servers of older releases do not know the field."""
 
         def took(name: str) -> None:
             source = name or "the server"
@@ -240,8 +240,8 @@ class Shell:
         return took
 
     def _spare_memory(self) -> int:
-        """Return the bytes in which an image's chunks are kept for other nodes: a third of what is
-        available, or what the options say."""
+        """Return the bytes of memory for chunks that are kept for other nodes: the option's value,
+        or a third of the available memory."""
         if self._options.memory or self._options.disks:
             return self._options.memory or STAND_IN_MEMORY
         try:
@@ -258,8 +258,8 @@ class Shell:
             self._waker.send(b"\0")
 
     def converse(self, host: str, port: int) -> str:
-        """Converse on one connection, from connect to its end; return why it ended, '' if the
-        machine is to leave."""
+        """Serve one connection from connect to its end; return why it ended, '' if the machine is
+        to leave."""
         self.was_welcomed = False
         try:
             with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
@@ -300,8 +300,8 @@ def _figures(done: Any) -> dict[str, float]:
 
 
 def leave(action: str, options: Options) -> None:
-    """Reboot or switch off the machine. What a job wrote was synced by the job; this is for the
-    rest."""
+    """Reboot or switch off the machine. Jobs have synced their own writes; other data are synced
+    here."""
     log("rebooting" if action == "reboot" else "switching off")
     os.sync()
     command = options.reboot_command if action == "reboot" else options.poweroff_command

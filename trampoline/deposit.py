@@ -1,10 +1,10 @@
 """Sends a captured disk to the image server: see docs/capture. One connection, one request at a
 time.
 
-A connection that breaks is made again, for as long as the order has patience. Then the server is
-asked how far the disk is there, because the answer to the last piece may have been lost, or the
-server may have been started anew without all of it. A server that stays silent for a part of that
-time is given up for the next one that answers, which has the disk up to another byte.
+A connection that breaks is made again, for as long as the order has patience. The server is then
+asked up to which byte it has the disk, because the answer to the last piece may have been lost, or
+the server may have been restarted without all of it. A server that stays silent for a part of that
+time is given up for the next one that answers, which may have the disk up to another byte.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cod.orders import Deposit
 from trampoline.errors import PrimeError, WayError
 from trampoline.fetch import Patience, split, words
 
-# Part of an order's patience after which the other servers are asked, too: another has to be sent
-# all of it again, and a server that was started anew goes on where it was.
+# Part of an order's patience after which the other servers are asked, too. It is large, because
+# another server has to be sent the whole image again, and a restarted server continues.
 _PART = 1 / 8
 _END = 900.0  # seconds for the server to bring a large image to its disk
 _BLOCK = 1 << 16  # bytes of a body, each of which may take as long as an answer
@@ -31,7 +31,7 @@ _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Behind(Exception):
-    """The server has the disk up to another byte than was believed: go on from there."""
+    """The server has the disk up to another byte than expected: continue from there."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -39,15 +39,16 @@ class Behind(Exception):
 
 
 class _Broken(Exception):
-    """This try failed; another may not."""
+    """This attempt failed; another may succeed."""
 
 
 class Sender:
-    """The sending side of a capture. Its methods raise PrimeError when the server says no, and
-    WayError when none has given an answer for as long as the deposit's patience lasts.
+    """The sending side of a capture. Its methods raise PrimeError if the server refuses, and
+    WayError if no server has answered for the deposit's patience.
 
     deposit   its `url` is of the server that answered last
-    patience  of one try: seconds until a silent server is asked anew, and pauses between tries
+    patience  of one attempt: seconds until a silent server is asked again, and pauses between
+              attempts
     """
 
     def __init__(self, deposit: Deposit, patience: Patience) -> None:
@@ -57,10 +58,11 @@ class Sender:
         self.sent = 0
 
     def before(self) -> tuple[int, str]:
-        """Return the byte up to which an order before this one brought the disk, and the digest of
-        the heads of its chunks; 0 where the server has nothing of one, or knows of no such thing.
+        """Return the byte up to which an earlier order has sent the disk, and the digest of its
+        chunks' heads; 0 and '' if the server has nothing of an earlier order, or does not know the
+        question.
 
-        What the order before has sent is there until `at` or `adopt`.
+        The earlier order's data stay until `at` or `adopt` is called.
         """
         try:
             answer = self._again("GET", "/before", b"", self._patience.stall)
@@ -71,7 +73,7 @@ class Sender:
         return int(answer["at"]), str(answer["heads"])
 
     def adopt(self, heads: str) -> None:
-        """Have this order go on where the order before ended, whose heads have that digest."""
+        """Let this order continue where the earlier order ended, whose heads have that digest."""
         word = json.dumps({"heads": heads}).encode()
         with suppress(Behind):  # another digest: `at` tells it
             self._again("POST", "/before", word, self._patience.stall)
@@ -81,7 +83,7 @@ class Sender:
         return int(self._again("GET", "", b"", self._patience.stall)["at"])
 
     def put(self, piece: bytes, at: int, end: int) -> None:
-        """Send the next piece, which brings the disk from `at` to `end`. Raises Behind."""
+        """Send the next piece, which extends the disk from `at` to `end`. Raises Behind."""
         try:
             found = int(self._again("PUT", f"/{at}", piece, self._patience.stall)["at"])
         except Behind as behind:
@@ -91,14 +93,14 @@ class Sender:
         self.sent += len(piece)
 
     def finish(self, size: int, at: int, partitions: list[dict[str, Any]], what: str = "") -> None:
-        """End the upload: all of `what` was to be captured is there. Raises Behind."""
+        """End the upload: the whole of `what` was sent. Raises Behind."""
         word = {"size": size, "at": at, "partitions": partitions}
         if what:
             word["what"] = what
         self._again("POST", "", json.dumps(word).encode(), _END)
 
     def close(self) -> None:
-        """Stop, also a request that is waiting in another thread."""
+        """Stop, also while another thread waits for a request."""
         self._closed = True
         connection = self._connection
         if connection and connection.sock:
@@ -113,11 +115,11 @@ class Sender:
         while True:
             late = time.monotonic() >= began + lasts * _PART
             others = self.deposit.others.split() if late else ()
-            # the one that has most of it is asked just before each other: a cut of the machine's
-            # own cable is no reason to leave it
+            # the present server is asked again just before each other one: it must not be left
+            # because this machine's own cable was cut
             for url in (self.deposit.url, *others):
                 try:
-                    # what it says while a piece is being sent may never be heard
+                    # an answer that the server sends during the piece might never be read
                     if failures and method == "PUT":
                         self._ask(url, "GET", "", b"", self._patience.stall)
                     return self._ask(url, method, path, body, stall)
@@ -167,7 +169,7 @@ class Sender:
             raise _Broken(words(error)) from None
         if response.will_close:
             self._drop()
-        # What an answer means. Raises _Broken, Behind and PrimeError.
+        # Interpret the answer. Raises _Broken, Behind and PrimeError.
         if status in _TEMPORARY:
             raise _Broken(f"it answered {status}: {_words(content)}")
         own = url == self.deposit.url
@@ -176,7 +178,7 @@ class Sender:
             at = None if status == 200 and isinstance(values, dict) else int(values["at"])
         except (ValueError, KeyError, TypeError):
             sentence = f"the image server refuses the capture ({status}): {_words(content)}"
-            # what another server refuses, the own one may take when it is back
+            # the first server may accept, once it is back, what another refuses
             raise (PrimeError if own else _Broken)(sentence) from None
         if not own and method != "GET":  # a look at an empty server gives up nobody's bytes
             others = [self.deposit.url, *self.deposit.others.split()]
@@ -193,7 +195,7 @@ class Sender:
 
 
 def _blocks(body: bytes) -> Iterator[bytes]:
-    """Yield the body in blocks: a time limit of the socket is one for all that is sent at once."""
+    """Yield the body in blocks, because the socket's time limit applies to each block."""
     for at in range(0, len(body), _BLOCK):
         yield body[at : at + _BLOCK]
 

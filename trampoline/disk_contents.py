@@ -1,8 +1,8 @@
 """Contents of a machine's disks, as far as COD can tell: the mark of the newest installation,
 nothing at all, or something else. Disks are only read.
 
-The mark is in the NoCloud seed that `cprime` wrote: the instance id, which is the order's, and the
-host name.
+The mark is in the NoCloud seed that `cprime` has written: the instance id, which is the order's id,
+and the host name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9.-]{1,253}")
 
 @dataclass
 class _Readable:
-    """An open disk, as `partitions` reads it."""
+    """An open disk, in the form that `partitions` reads."""
 
     path: str
     size: int
@@ -42,8 +42,8 @@ class _Readable:
 
 
 def newest_mark(disks: Sequence[Disk]) -> str:
-    """Return the newest mark of an installation, NODE.GENERATION HOSTNAME; 'blank' where all disks
-    are, else 'other'. Raises PrimeError when a disk cannot be read."""
+    """Return the newest mark of an installation, NODE.GENERATION HOSTNAME; 'blank' if all disks are
+    blank, else 'other'. Raises PrimeError when a disk cannot be read."""
     marks: list[str] = []
     blank = True
     for disk in disks:

@@ -11,7 +11,7 @@ from trampoline.inventory import Disk
 
 
 def erasable(disks: Iterable[Disk], keep: Iterable[str]) -> list[Disk]:
-    """Return the local disks that no rule in `keep` names, nor another path to them. USB, SAN and
+    """Return the local disks that no rule in `keep` names, by any of their paths. USB, SAN and
     multipath disks are not local (see inventory)."""
     disks, rules = tuple(disks), tuple(keep)
     named = [disk for disk in disks if any(fits(rule, disk) for rule in rules)]
@@ -21,7 +21,7 @@ def erasable(disks: Iterable[Disk], keep: Iterable[str]) -> list[Disk]:
 
 
 def fits(rule: str, disk: Disk) -> bool:
-    """Return whether 'serial:X', 'path:X' or 'model:PATTERN' names this disk."""
+    """Return whether the rule 'serial:X', 'path:X' or 'model:PATTERN' names this disk."""
     kind, _, value = rule.partition(":")
     if kind == "serial":
         return disk.serial == value
@@ -32,9 +32,9 @@ def fits(rule: str, disk: Disk) -> bool:
 
 def choose(rule: str, disks: Sequence[Disk], need: int, sector: int = 0) -> Disk:
     """Return the disk that `rule` picks for `need` bytes: 'first', 'smallest' or 'largest' of those
-    that are large enough, 'serial:X' or 'path:X'. `disks` are in the kernel's order; those that the
-    firmware cannot start systems from, or whose sectors are not of `sector` bytes (0: any will do),
-    are passed over. Raises PrimeError."""
+    that are large enough, 'serial:X' or 'path:X'. `disks` are in the kernel's order. Disks that the
+    firmware cannot start systems from are skipped, and disks whose sectors have not `sector` bytes
+    (0: any size). Raises PrimeError."""
     named = ":" in rule
     candidates = [disk for disk in disks if fits(rule, disk)] if named else list(disks)
     if not candidates:

@@ -1,14 +1,14 @@
-"""Arranges a UEFI machine's boot order: the network, then the disk that was primed, then everything
-else. Best effort.
+"""Arranges a UEFI machine's boot order: the network, then the primed disk, then everything else.
+Best effort.
 
-COD is asked at every boot, and a boot that is sent on to the disk finds the one that was written,
-whatever other disks the machine has. An operating system or its installer may have put itself
-first; an entry for the primed disk is made anew at each priming, and the one before removed. An
-order that a system changed later is put right before the machine leaves the trampoline again.
+COD decides at every boot, and a boot that it sends on to the disk must reach the disk that COD has
+written, whatever other disks the machine has. An operating system or its installer may have put
+itself first. An entry for the primed disk is made at each priming, in place of the one before. An
+order that a system has changed later is restored before the machine leaves the trampoline again.
 
-shim that is started as EFI/BOOT/BOOTX64.EFI runs fbx64.efi, where that lies beside it, which makes
-an entry for the system and puts it first. The entry names the system's own shim then, which starts
-no fallback.
+A shim that is started as EFI/BOOT/BOOTX64.EFI runs fbx64.efi in the same folder, if there is one,
+which makes an entry for the system and puts it first. In that case COD's entry names the system's
+own shim, which starts no such program.
 
 Formats: UEFI 2.10, 3.1.3 (load options), 3.3 (BootOrder), 10.3 (device paths); the files: Linux's
 efivarfs, whose first four bytes are the variable's attributes.
@@ -35,13 +35,13 @@ _ATTRIBUTES = b"\x07\0\0\0"  # non-volatile, for boot services and at run time
 _ACTIVE = 1
 _NETWORK = {(3, 11), (3, 12), (3, 13), (3, 24)}  # messaging device paths: MAC, IPv4, IPv6, URI
 _END = b"\x7f\xff\x04\0"
-# Loaders that systems install under their own names; a shim comes before what it loads.
+# Loaders that systems install under their own names; a shim comes before the loader that it starts.
 _SHIM = "shimx64.efi"
 _LOADERS = (_SHIM, "grubx64.efi", "systemd-bootx64.efi", "bootmgfw.efi")
 
 
 def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
-    """Make the entry for `disk`, put the boot order right; return what was done, or why nothing
+    """Make the entry for `disk`, and set the boot order; return what was done, or why nothing
     was."""
     try:
         options = dict(_options(efivars))
@@ -56,13 +56,13 @@ def arrange(disk: Disk, efivars: Path = EFIVARS) -> str:
         network, _ = _put(efivars, options, own)
         return f"boot order: {network} of the network, then {NAME if own else 'as it was'}"
     except (OSError, struct.error, ValueError, OverflowError, PrimeError) as error:
-        # what is on the disk is anybody's
+        # the disk's contents may be malformed in any way
         return f"boot order: not changed ({error})"
 
 
 def restore(efivars: Path = EFIVARS) -> str:
-    """Put the order right where a system has changed it since priming; return what was done, or why
-    it could not be, '' where the order is right."""
+    """Restore the order if a system has changed it since priming; return what was done, or why it
+    could not be; '' if the order is right."""
     try:
         options = dict(_options(efivars))
         own = [number for number, option in options.items() if description(option) == NAME]
@@ -73,8 +73,8 @@ def restore(efivars: Path = EFIVARS) -> str:
 
 
 def _put(efivars: Path, options: Mapping[int, bytes], own: Sequence[int]) -> tuple[int, bool]:
-    """Order the network's entries, then `own`, then the rest; return how many are the network's,
-    and whether that is a change."""
+    """Put the network's entries first, then `own`, then the rest; return how many belong to the
+    network, and whether the order has changed."""
     path = efivars / f"BootOrder-{_GLOBAL}"
     content = path.read_bytes()[4:] if path.exists() else b""
     before = [number for (number,) in struct.iter_unpack("<H", content)]
@@ -88,8 +88,9 @@ def _put(efivars: Path, options: Mapping[int, bytes], own: Sequence[int]) -> tup
 
 
 def _network(efivars: Path, options: Mapping[int, bytes], order: Sequence[int]) -> list[int]:
-    """Return the network's entries: those in the order, before them the one that the machine was
-    started by, and all that are there where a system has taken each out of the order."""
+    """Return the network's entries of the order, preceded by the entry that the machine was started
+    by if the order lacks it. If a system has removed all of them from the order, return all that
+    exist."""
     every = [number for number, option in options.items() if is_network(option)]
     current = efivars / f"BootCurrent-{_GLOBAL}"
     started = int.from_bytes(current.read_bytes()[4:6], "little") if current.exists() else -1
@@ -127,8 +128,9 @@ def loader(disk: Disk, place: EspPlace) -> str:
 
 
 def _own_shims(folded: Mapping[str, str]) -> list[str]:
-    """Return the shims of systems, those first that shim's fallback would make entries for: a list
-    of such entries lies beside them. `folded`: files below EFI by their names in small letters."""
+    """Return the systems' own shims. Those that fbx64.efi would make entries for come first: a file
+    with these entries is in the same folder. `folded`: files below EFI by their lower-case
+    names."""
     shims = [name for name in sorted(folded) if PurePosixPath(name).name == _SHIM]
     own = [name for name in shims if not name.startswith("efi/boot/")]
     own.sort(key=lambda name: str(PurePosixPath(name).with_name("bootx64.csv")) not in folded)

@@ -1,7 +1,7 @@
-"""HTTP/1.1 downloads that survive a bad server: timeouts, reconnects with Range, a budget of tries.
-Plain http only.
+"""HTTP/1.1 downloads that survive a bad server: timeouts, reconnects with Range, a limited number
+of attempts. Plain http only.
 
-What is fetched is checked by digest elsewhere; here only lengths count.
+Digests are checked elsewhere; here only lengths are.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 class NodePatience:
     """Limits of time, in seconds, for other nodes that an image comes from.
 
-    start    that the first choice may take to begin, as it may have got its order later
-    worth    bytes per second: nor longer than the image takes at that rate, for which the server is
-             soon asked for a small one
+    start    for the first choice to begin, as it may have got its order later
+    worth    bytes per second: `start` is at most the image's time at this rate, so that the server
+             is soon asked for a small image
     connect  until a node has answered
-    stall    of silence after which a node that sends is taken for dead
+    stall    of silence after which a sending node counts as dead
     idle     without a chunk, after which the next node is asked whether it has more
     starved  without a chunk, after which the server is asked for it
     chunk    that one chunk may take
-    compare  between two looks at whether the next one is further
+    compare  between two checks whether the next node is ahead
     aside    until a node that failed is asked again, doubling up to `longest`
-    ahead    chunks that the next node has to have more before it is taken instead
+    ahead    chunks by which the next node must be ahead to replace a node
     """
 
     start: float = 8.0
@@ -54,8 +54,8 @@ class NodePatience:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Limits of time for a server: seconds without progress, tries in a row, seconds before the
-    second (doubling); and limits for nodes, which are asked before it."""
+    """Limits of time for a server: seconds without progress, number of attempts in a row, seconds
+    before the second attempt (doubling); and limits for nodes, which are asked first."""
 
     stall: float = 15.0
     tries: int = 6
@@ -67,12 +67,13 @@ PATIENT = Patience()
 
 
 class _Broken(Exception):
-    """This try failed; another may not."""
+    """This attempt failed; another may succeed."""
 
 
 class Download:
-    """The bytes of `url` from `start` up to `end` (to its end, if None), in order, reconnecting
-    where it breaks off. `instead`: where they are, too; taken for good once `url` is of no use.
+    """The bytes of `url` from `start` up to `end` (None: to its end), in order. It reconnects when
+    the connection breaks. `instead`: another URL with the same bytes, used for good once `url`
+    fails.
 
     at     offset of the next byte
     total  bytes of the whole resource, known after the first byte was read
@@ -102,7 +103,7 @@ class Download:
 
     def fill(self, view: memoryview) -> int:
         """Read until `view` is full or the end is reached; return how many bytes were read. Raises
-        PrimeError when patience is out."""
+        PrimeError after the last attempt."""
         filled = 0
         while filled < len(view):
             try:
@@ -123,15 +124,15 @@ class Download:
         return filled
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield all of it, in blocks."""
+        """Yield all bytes, in blocks."""
         buffer = bytearray(BLOCK)
         view = memoryview(buffer)
         while got := self.fill(view):
             yield bytes(view[:got])
 
     def skip_to(self, offset: int) -> None:
-        """Go on reading at `offset`, ahead of `at`: near by on the same connection, further on by
-        another request."""
+        """Continue reading at `offset`, ahead of `at`: if it is near, on the same connection,
+        otherwise by another request."""
         if offset - self.at > BLOCK:
             self._drop()
             self.at = offset
@@ -139,7 +140,7 @@ class Download:
             self.fill(memoryview(bytearray(offset - self.at)))
 
     def close(self) -> None:
-        """Stop, also a read that is waiting in another thread."""
+        """Stop, also while another thread waits for a read."""
         self._closed = True
         if self._socket:
             with suppress(OSError):
@@ -157,7 +158,7 @@ class Download:
             return self._some(view)
         started = time.monotonic()
         try:
-            # what is there: a stall loses nothing
+            # read only what has arrived, so that a stall loses nothing
             data = self._response.read1(min(len(view), end - self.at, BLOCK))
         except TimeoutError:
             raise _Broken(f"nothing came for {self._patience.stall:g} seconds") from None
@@ -250,7 +251,7 @@ class Download:
         time.sleep(min(self._patience.pause * 2 ** (self._failures - 1), 8.0))
 
     def _turn_away(self) -> None:
-        """Take the rest from the other place."""
+        """Fetch the rest from the other URL."""
         self._drop()
         self.url, self._instead, self._failures, self.total = self._instead, "", 0, -1
 
@@ -290,5 +291,5 @@ def split(url: str) -> tuple[str, int, str]:
 
 
 def words(error: BaseException) -> str:
-    """Return what an error says of itself, else its name."""
+    """Return an error's own text, or else its name."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,10 +1,10 @@
-"""Writes one image to its place on a disk, in one pass: fetch, unpack, check and write overlap,
-nothing is kept.
+"""Writes one image to its place on a disk, in one pass: fetching, unpacking, checking and writing
+overlap, and nothing is stored.
 
 COD's own images come in chunks (see `cod.wire.manifest`): each is checked before it is written,
-damaged ones are fetched again, and what is empty is not sent at all. Images from elsewhere come as
-one stream whose sha256 is known only at its end: a mismatch is found after it was written, and
-leaves a disk that must not be booted.
+damaged ones are fetched again, and empty ones are not sent at all. Foreign images come as one
+stream, whose sha256 is known only at its end: a mismatch is found after writing, and leaves a disk
+that must not be booted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Piece:
 
     @property
     def to_write(self) -> int:
-        """Return how many bytes will be written, as far as is known."""
+        """Return how many bytes will be written, as far as this is known."""
         return self.manifest.used if self.manifest else self.source.size
 
 
@@ -54,8 +54,8 @@ class Writing:
 
     zeroed  the disk reads as zeros where nothing was written yet
     sums    digest of each written range by offset, if it will be read back; None otherwise
-    ring    keeps chunks that are passed on; None: they are not
-    took    is told where chunks begin to come from, as `ChunkSources` is
+    ring    keeps chunks that are passed on; None: none are
+    took    called with the source of chunks, as in `ChunkSources`
     """
 
     target: Target
@@ -71,15 +71,16 @@ class Writing:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def put(self, data: memoryview, offset: int) -> None:
-        """Write `data` and remember its digest."""
+        """Write `data` and record its digest."""
         self.target.write(data, offset)
         if self.sums is not None:
             self.sums[offset] = (len(data), blake2b(data, digest_size=16).digest())
         self.meter.add(len(data))
 
     def forget(self, offset: int, length: int, written: Sequence[Piece]) -> None:
-        """Take it that a range is written once more: what the pieces `written` left there is not
-        read back, and that the range reads as zeros is relied on only where they left it alone."""
+        """Allow a range to be written a second time. Data of the pieces `written` in the range are
+        not read back. If one of these pieces has written into the range, the range may no longer be
+        assumed to read as zeros."""
         self.zeroed = self.zeroed and all(
             piece.manifest is not None
             and not any(
@@ -127,8 +128,8 @@ def load_manifest(source: ImageSource, patience: Patience) -> Manifest:
 
 
 def _of_mirror(source: ImageSource, patience: Patience) -> bytes:
-    """Return what the mirror has as the image's manifest, unchecked; nothing if that fails. It may
-    be no longer than the image's size allows, as a mirror must not fill a small node's memory."""
+    """Return the image's manifest from the mirror, unchecked; b'' if that fails. Its length is
+    limited by the image's size, so that a mirror cannot fill a small node's memory."""
     limit = min(manifest.LIMIT, (1 << 20) + source.size // 1024)
     try:
         return get(f"{source.mirror}/manifest.json", limit, replace(patience, tries=MIRROR_TRIES))
@@ -137,7 +138,7 @@ def _of_mirror(source: ImageSource, patience: Patience) -> bytes:
 
 
 def copy(piece: Piece, writing: Writing) -> None:
-    """Write the piece to its place, as it is. Raises PrimeError."""
+    """Write the piece unchanged to its place. Raises PrimeError."""
     if piece.manifest:
         _write_chunks(piece, piece.manifest, writing)
     else:
@@ -169,7 +170,7 @@ def _write_chunks(piece: Piece, found: Manifest, writing: Writing) -> None:
 def chunk_sources(
     piece: Piece, found: Manifest, writing: Writing, *, in_order: bool = False
 ) -> ChunkSources:
-    """Return where the piece's chunks come from."""
+    """Return the sources of the piece's chunks."""
     ring, took = writing.ring, writing.took
     return ChunkSources(piece.source, found, writing.patience, ring, took, in_order=in_order)
 
@@ -215,8 +216,8 @@ def _holes(found: Manifest, offset: int) -> list[tuple[int, int]]:
 def zero(writing: Writing, spans: Sequence[tuple[int, int]]) -> None:
     """Make ranges (offset, length) of the disk read as zeros.
 
-    That may take as long as the disk is large, so it shows as a phase of its own: who only sees
-    that nothing is being written must take the node for stalled.
+    That may take long on a large disk, so it is reported as a phase of its own: otherwise the node
+    would seem stalled, because nothing is written.
     """
     meter = Meter("zero", sum(length for _, length in spans))
 
@@ -257,8 +258,8 @@ def _write_stream(piece: Piece, writing: Writing) -> None:
 
 
 def stream(source: ImageSource, download: Download, writing: Writing) -> Iterator[bytes]:
-    """Yield the raw image in blocks of 1 MiB (the last may be shorter), length and checksum
-    checked. Raises PrimeError."""
+    """Yield the raw image in blocks of 1 MiB (the last may be shorter), with its length and
+    checksum checked. Raises PrimeError."""
     state = sha256()
 
     def served() -> Iterator[bytes]:
@@ -317,7 +318,8 @@ _UNPACK: dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]] = {
 
 
 def read_back(target: Target, sums: dict[int, tuple[int, bytes]], progress: Progress) -> None:
-    """Compare the disk with what was written to it. Raises PrimeError at the first difference."""
+    """Compare the disk with the digests of the written data. Raises PrimeError at the first
+    difference."""
     meter = Meter("verify", sum(length for length, _ in sums.values()))
     tools = Tools(max((length for length, _ in sums.values()), default=CHUNK))
 

@@ -1,9 +1,9 @@
-"""Installation of an image in its place: copied, unpacked from qcow2, or by a program of its own
+"""Installation of an image at its place: copied, unpacked from qcow2, or by a program of its own
 (see `orders.ImageSource`).
 
-A program is a static executable, fetched into memory and checked; it is run with the device's path
-as its argument and the unpacked image on standard input. It succeeds by exit status 0; the last
-line that it writes to standard error is the reason otherwise.
+Such a program is a static executable, fetched into memory and checked. It is run with the device's
+path as its argument and the unpacked image on standard input. Exit status 0 is success; otherwise
+the last line of its standard error is the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _APPEARS = 10.0  # seconds that a partition's device may take to appear
 
 
 def install(piece: Piece, writing: Writing) -> None:
-    """Bring the piece to its place. Raises PrimeError."""
+    """Install the piece at its place. Raises PrimeError."""
     if piece.source.installer == "copy":
         images.copy(piece, writing)
     elif piece.source.installer == "qcow2":
@@ -89,8 +89,8 @@ def _feed(process: subprocess.Popen[bytes], block: bytes) -> None:
 
 
 def _load(piece: Piece, writing: Writing) -> int:
-    """Return the program as a file in memory, read-only, because what is open for writing cannot be
-    run."""
+    """Return a descriptor of the program as a file in memory, read-only, because a file that is
+    open for writing cannot be run."""
     program = get(piece.source.installer, _LIMIT, writing.patience)
     if sha256(program).hexdigest() != piece.source.installer_digest:
         raise PrimeError(

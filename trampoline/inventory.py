@@ -1,9 +1,9 @@
-"""This machine's inventory: /proc and /sys in, the report's `<node>` element out (see
+"""This machine's inventory: reads /proc and /sys, and makes the report's `<node>` element (see
 schema/report.rng).
 
-Nothing is opened for writing and no disk is read: partitions are those that the kernel found. The
-roots are arguments, so a tree of files can stand for any machine. What is not there is left out of
-the document, never guessed.
+Nothing is opened for writing and no disk is read: partitions are those that the kernel has found.
+The roots are arguments, so a tree of files can stand for any machine. Facts that cannot be read are
+left out of the document, never guessed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from trampoline.biosdisks import BiosDisk
 from trampoline.bmc import Bmc
 from trampoline.lldp import Heard, deaf
 
-# The CPU features that software is built for or needs; the other hundred would only make node types
-# differ.
+# The CPU features that software is built for or needs; the hundred others would only create further
+# node types.
 FLAGS = frozenset(
     {
         "aes",
@@ -66,8 +66,8 @@ class Partition:
 @dataclass(frozen=True, slots=True)
 class Disk:
     """A disk. `path` is where it is opened; `local` says that wipe and prime may touch it; `sector`
-    is the size of its logical sectors, bytes; `bootable` is False where the firmware is known not
-    to start systems from it; `paths`: how many disks show its WWN."""
+    is the size of its logical sectors, bytes; `bootable` is False if the firmware is known not to
+    start systems from it; `paths`: how many disks show its WWN."""
 
     name: str
     path: str
@@ -103,8 +103,8 @@ def report(
     heard: Heard = deaf,
     bmcs: Callable[[], Sequence[Bmc]] = bmc.none,
 ) -> Element:
-    """Return the `<node>` element. `root` is the folder that holds proc and sys; `boot_mac` the NIC
-    it booted from; `bmcs` asks the machine's BMC where it is."""
+    """Return the `<node>` element. `root` is the folder that contains proc and sys; `boot_mac` is
+    the MAC of the NIC that the machine booted from; `bmcs` returns the addresses of its BMC."""
     node = Element("node", version="1")
     _put(node, "system", system(root))
     _put(
@@ -169,7 +169,7 @@ def report(
 
 
 def system(root: Path) -> dict[str, str]:
-    """Return DMI's words for the machine: uuid, vendor, product, serial; '' where it has none."""
+    """Return DMI's names for the machine: uuid, vendor, product, serial; '' for missing ones."""
     dmi = root / "sys/class/dmi/id"
     uuid = _read(dmi / "product_uuid").lower()
     return {
@@ -182,8 +182,8 @@ def system(root: Path) -> dict[str, str]:
 
 
 def memory(root: Path) -> int:
-    """Return the MiB installed. SMBIOS says what is in the sockets; without it, what the kernel
-    has, which is a little less."""
+    """Return the installed memory in MiB: the modules' sizes in SMBIOS, or else the memory that the
+    kernel has, which is a little less."""
     # Memory devices: DSP0134 7.18, size at 0x0C, extended size at 0x1C.
     if installed := sum(
         _device_size(device) for device in _smbios(root, 17) if len(device) >= 0x0E
@@ -219,8 +219,8 @@ def _device_size(device: bytes) -> int:
 
 
 def _mhz(root: Path, model: str, measured: str) -> int:
-    """Return the clock that the CPU is sold with. What the kernel measures moves with load and from
-    boot to boot, and would put equal machines into different types: it comes last, and rounded.
+    """Return the CPU's nominal clock. The kernel's measurement varies with load and from boot to
+    boot, and would put equal machines into different types, so it is the last choice, and rounded.
     SMBIOS: DSP0134 7.5, current speed at 0x16."""
     if sold := re.search(r"@ ([\d.]+)GHz", model):
         return round(float(sold[1]) * 1000)
@@ -237,8 +237,8 @@ def _mhz(root: Path, model: str, measured: str) -> int:
 
 
 def nics(root: Path, boot_mac: str) -> list[Nic]:
-    """Return wired interfaces, by name: those with hardware behind them, and the one that the
-    machine booted from."""
+    """Return wired interfaces, by name: hardware interfaces, and the one with the MAC that the
+    machine booted from, which is added if it is missing."""
     net = root / "sys/class/net"
     found = [_nic(path) for path in sorted(net.iterdir())] if net.is_dir() else []
     wired = [
@@ -250,7 +250,7 @@ def nics(root: Path, boot_mac: str) -> list[Nic]:
 
 
 def _nic(path: Path) -> tuple[Nic, bool]:
-    """Return an interface, and whether it is real, wired hardware."""
+    """Return an interface, and whether it is wired hardware."""
     carrier = _read(path / "carrier")  # reading it fails while the interface is down
     speed, driver = _number(_read(path / "speed")), path / "device/driver"
     nic = Nic(
@@ -268,16 +268,16 @@ def _nic(path: Path) -> tuple[Nic, bool]:
 
 
 def disks(root: Path, same_wwn: str = "refuse") -> tuple[Disk, ...]:
-    """Return every disk with a medium in it, by name. Disks that show one WWN are a volume seen by
-    several paths, or disks with a copied WWN: local are none of them ('refuse'), the first of each
-    WWN ('paths'), or all ('disks')."""
+    """Return every disk with a medium in it, by name. Disks with the same WWN are a volume with
+    several paths, or disks with a copied WWN: none of them is local ('refuse'), or the first of
+    each WWN is ('paths'), or all are ('disks')."""
     block = root / "sys/block"
     paths = block.iterdir() if block.is_dir() else ()
     names = sorted(paths, key=lambda path: (len(path.name), path.name))  # sdb before sdaa
     bios = None if (root / "sys/firmware/efi").is_dir() else biosdisks.listed(root)
     found = [_disk(path, bios) for path in names if _is_disk(path)]
-    # A BIOS whose EDD names no disk that is here (some report other controllers' devices) is
-    # believed nothing: else no disk could be primed.
+    # If EDD names none of the present disks (some BIOSes report other controllers' devices), it is
+    # ignored: otherwise no disk could be primed.
     if not any(disk.local and disk.bootable for disk in found):
         found = [replace(disk, bootable=True) for disk in found]
     count = Counter(disk.wwid for disk in found if disk.wwid)
@@ -301,8 +301,8 @@ def file_disk(path: Path) -> Disk:
 
 
 def _is_disk(path: Path) -> bool:
-    """Return whether there is hardware behind it (no loop, ram, md, dm), no optical or floppy
-    drive, not hidden (one path of a multipath NVMe disk), with a medium inside."""
+    """Return whether the device is hardware (no loop, ram, md, dm), no optical or floppy drive, not
+    hidden (one path of a multipath NVMe disk), and has a medium inside."""
     return (
         (path / "device").exists()
         and not re.match(r"sr\d|fd\d|mmcblk\d+(boot|rpmb)", path.name)
@@ -333,8 +333,8 @@ def _disk(path: Path, bios: Sequence[BiosDisk] | None) -> Disk:
 
 
 def _transport(path: Path) -> str:
-    """Return the bus that the disk hangs on, from its place in the device tree. The first match
-    counts: a USB bridge has an ATA disk behind it, and is still USB."""
+    """Return the bus that the disk is attached to, from its place in the device tree. The first
+    match counts: a USB bridge has an ATA disk behind it, and is still USB."""
     place = str(path.resolve())
     if "/nvme" in place:
         network = _read(path / "device/transport") or _read(path / "device/device/transport")
@@ -389,7 +389,7 @@ def _add_disk(node: Element, disk: Disk) -> None:
             "model": disk.model,
             "serial": disk.serial,
             "wwid": disk.wwid,
-            # What nearly every disk has is left out, so that the machines that are known keep their
+            # Values that nearly every disk has are left out, so that known machines keep their
             # types.
             "sector": "" if disk.sector == SECTOR else str(disk.sector),
             "bootable": "" if disk.bootable else "no",
@@ -413,7 +413,7 @@ def _add_disk(node: Element, disk: Disk) -> None:
 
 
 def _put(parent: Element, tag: str, attributes: dict[str, str]) -> Element:
-    """Return a child with those of `attributes` that say something."""
+    """Return a child with those of `attributes` that are not empty."""
     return SubElement(parent, tag, {key: value for key, value in attributes.items() if value})
 
 
@@ -429,8 +429,8 @@ def _read(path: Path) -> str:
 
 
 def _clean(text: str) -> str:
-    """Return only what XML can carry and a person can read: firmware fills these fields with
-    anything."""
+    """Return the text without characters that XML cannot carry or people cannot read: firmware
+    fills these fields with anything."""
     return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[
         :200
     ]

@@ -46,7 +46,8 @@ class _Received(ctypes.Structure):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Callable[[int, int, bytes], bytes]]:
-    """Open the device, and give what asks by it (see `bmc.Ask`). Raises OSError."""
+    """Open the device, and provide the function that sends messages by it (see `bmc.Ask`). Raises
+    OSError."""
     device = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     numbers = iter(range(1, 1 << 30))
     try:

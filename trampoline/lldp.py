@@ -1,9 +1,9 @@
 """The switch and port at the other end of each cable, by LLDP (IEEE 802.1AB).
 
-Switches tell it every half a minute. So a socket listens from the agent's start, the first report
-goes out without it, and the agent, which looks at the machine again at every heartbeat, reports
-once more when a switch has been heard. The first neighbour that a NIC hears is kept until the next
-boot: a hub with several switches behind it is no reason to report again and again.
+Switches announce themselves every half a minute. A socket therefore listens from the agent's start,
+and the first report goes out without neighbours. The agent scans the machine at every heartbeat,
+and reports again when a switch has been heard. The first neighbour that a NIC hears is kept until
+the next boot, because a hub with several switches behind it must not cause report after report.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ADDRESS = {_CHASSIS: 5, _PORT: 4}
 
 
 class Neighbour(NamedTuple):
-    """A switch, by its system name if it says one, else by its chassis id; and its port's id."""
+    """A switch, by its system name or else its chassis id; and the id of its port."""
 
     switch: str
     port: str
@@ -37,13 +37,13 @@ Heard = Callable[[Iterable[str]], Mapping[str, Neighbour]]
 
 
 def deaf(names: Iterable[str]) -> Mapping[str, Neighbour]:
-    """Return no neighbour: hear nothing."""
+    """Return no neighbours, without listening."""
     return {}
 
 
 def parse(frame: bytes) -> Neighbour | None:
-    """Return what an Ethernet frame says; None for one that is not LLDP, is malformed, or bids
-    farewell (time to live 0)."""
+    """Return the neighbour in an Ethernet frame; None if the frame is not LLDP, is malformed, or
+    ends an announcement (time to live 0)."""
     if len(frame) < 16 or frame[12:14] != ETHERTYPE.to_bytes(2, "big"):
         return None
     found: dict[int, bytes] = {}
@@ -83,8 +83,8 @@ def _clean(value: bytes) -> str:
 
 
 class LldpListener:
-    """Hears LLDP on all interfaces; frames wait in the kernel until somebody asks. Without the
-    right, it is deaf."""
+    """Listens for LLDP on all interfaces; frames wait in the kernel until they are read. Without
+    the right to listen, it hears nothing."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Neighbour] = {}
@@ -95,8 +95,8 @@ class LldpListener:
             self._socket.setblocking(False)
 
     def neighbours(self, nics: Iterable[str]) -> Mapping[str, Neighbour]:
-        """Return the neighbours heard so far, by interface name; interfaces that are new among
-        `nics` are listened on."""
+        """Return the neighbours heard so far, by interface name, and begin to listen on those of
+        `nics` that are new."""
         if self._socket is None:
             return {}
         for name in {*nics} - self._joined:
@@ -116,6 +116,6 @@ class LldpListener:
                 frame, address = listener.recvfrom(2048)
             except OSError:  # nothing more waits; or an interface went down
                 return
-            # what the machine sends itself never comes here: packet(7), ETH_P_ALL
+            # the machine's own frames are not delivered to this socket: packet(7), ETH_P_ALL
             if neighbour := parse(frame):
                 self._seen.setdefault(address[0], neighbour)

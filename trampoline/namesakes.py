@@ -1,7 +1,7 @@
-"""Volumes of a machine's other disks that have the name of one that was just written.
+"""Volumes of a machine's other disks that have the same name as a volume that was just written.
 
-A system finds its root, its data and its seed by labels, UUIDs and names of volume groups. Where a
-kept disk has the same ones, as after an earlier installation of the same image, the system may
+A system finds its root, its data and its seed by labels, UUIDs and names of volume groups. If a
+kept disk has the same names, as after an earlier installation of the same image, the system may
 start from that disk, or not at all.
 """
 
@@ -21,7 +21,7 @@ MOST = 20  # that are told of a machine
 
 def look(target: partitions.Disk, disk: Disk, disks: Sequence[Disk]) -> tuple[Namesake, ...]:
     """Return the names on `target`, which is `disk`, that others of `disks` have, too. Best effort:
-    a disk that cannot be read has none."""
+    a disk that cannot be read counts as having none."""
     try:
         own = set(_names(target, ()))
     except PrimeError:
@@ -43,8 +43,8 @@ def look(target: partitions.Disk, disk: Disk, disks: Sequence[Disk]) -> tuple[Na
 
 
 def _names(disk: partitions.Disk, spans: Sequence[tuple[int, int]]) -> Iterator[names.Name]:
-    """Yield the names on a disk. `spans`: start and size in bytes of what the kernel found on it,
-    which are the logical partitions of an MBR, too."""
+    """Yield the names on a disk. `spans`: start and size in bytes of the partitions that the kernel
+    has found, which include the logical partitions of an MBR."""
     places = {(0, disk.size), *spans}
     if table := partitions.read_gpt(disk):
         for entry in table.entries.values():

@@ -1,10 +1,10 @@
-"""Has a disk erase itself: NVMe's Format with a secure erase of user data, which reaches what
-overwriting does not, such as blocks that the disk has set aside.
+"""Has a disk erase itself by NVMe's Format with a secure erase of user data, which also reaches
+blocks that overwriting cannot reach, such as those that the disk has set aside.
 
-A disk is asked first (Identify). It is left alone where it cannot format, and where its format
-would erase more than this namespace: its other namespaces may be marked keep. What it reads as
-afterwards is its own choice, so that its erasure goes on as of any other disk. Formats: NVM Express
-Base 1.4, 5.15 (Identify), 5.23 (Format NVM); linux/nvme_ioctl.h.
+The disk is first asked for its abilities (Identify). It is left alone if it cannot format, or if
+its format would erase more than this namespace, because other namespaces may be marked keep. What
+the disk reads as afterwards is its own choice, so it is then wiped like any other disk. Formats:
+NVM Express Base 1.4, 5.15 (Identify), 5.23 (Format NVM); linux/nvme_ioctl.h.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Device(Protocol):
 
 
 def purge(device: Device) -> bool:
-    """Have an NVMe disk erase itself; False where it cannot, or does not."""
+    """Have an NVMe disk erase itself; return False if it cannot, or fails."""
     try:
         namespace = device.command(NVME_ID, bytearray(4))
         controller = identify(device, CONTROLLER, 0)
@@ -55,8 +55,8 @@ def is_alone(device: Device, namespace: int, controller: bytes) -> bool:
 
 
 def _setting(namespace: bytes) -> int:
-    """Return the dword that keeps the namespace's sectors and protection as they are, and erases
-    user data."""
+    """Return the dword of Format that keeps the namespace's sectors and protection, and erases user
+    data."""
     sectors, protection = namespace[_FLBAS], namespace[_DPS]
     return (
         sectors & 0b11111  # which format, and where its metadata is
@@ -67,7 +67,8 @@ def _setting(namespace: bytes) -> int:
 
 
 def identify(device: Device, what: int, namespace: int) -> bytes:
-    """Return what a disk says of itself, its namespace or all its active ones. Raises OSError."""
+    """Return the disk's Identify page about its controller, a namespace or the active namespaces
+    (`what`). Raises OSError."""
     page = ctypes.create_string_buffer(_PAGE)
     status = admin(device, _IDENTIFY, namespace, cdw10=what, timeout=SHORT, page=page)
     if status:

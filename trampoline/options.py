@@ -1,4 +1,4 @@
-"""The agent's command line. A module of its own, and not in the ramdisk: nobody gives options
+"""The agent's command line. It is a module of its own, and not in the ramdisk: no options are given
 there, and loading argparse would take longer than the rest of the agent's start."""
 
 from __future__ import annotations

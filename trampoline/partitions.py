@@ -1,8 +1,8 @@
-"""Partition tables, GPT (UEFI 2.10, chapter 5) and MBR: reading an image's, fitting it to the disk,
-making one.
+"""Partition tables, GPT (UEFI 2.10, chapter 5) and MBR: reading an image's table, fitting it to the
+disk, making a new one.
 
-Sizes and places are bytes outside this file's tables, sectors inside. Everything that is made is
-aligned to 1 MiB, and the last MiB of a disk is left to the backup GPT.
+Sizes and places are bytes outside this file's tables, sectors inside. New partitions are aligned to
+1 MiB, and the last MiB of a disk is left to the backup GPT.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class GptEntry:
 
 @dataclass(frozen=True, slots=True)
 class Gpt:
-    """A GUID partition table: entries by number. `alternate` is where its backup header was found
-    to be, LBA."""
+    """A GUID partition table: entries by number. `alternate` is the LBA that the header gives for
+    the backup header."""
 
     guid: bytes
     count: int = 128
@@ -129,8 +129,8 @@ class Gpt:
     entries: dict[int, GptEntry] = field(default_factory=dict)
 
     def add(self, span: Span, disk: Disk) -> Gpt:
-        """Return the table with another partition. Raises PrimeError where it would lie upon one,
-        or all entries are taken."""
+        """Return the table with another partition. Raises PrimeError if it would overlap another,
+        or if all entries are in use."""
         first, last = span.start // disk.sector, (span.start + span.size) // disk.sector - 1
         if any(first <= entry.last and entry.first <= last for entry in self.entries.values()):
             raise OrderError(
@@ -145,12 +145,12 @@ class Gpt:
         return replace(self, entries=self.entries | {span.number: entry})
 
     def free_number(self) -> int:
-        """Return the first number without a partition."""
+        """Return the first number without a partition; 0 if there is none."""
         return next((n for n in range(1, self.count + 1) if n not in self.entries), 0)
 
     def write(self, disk: Disk) -> None:
         """Write both copies, fitted to the disk's real end, and the protective MBR's size. The
-        backup first."""
+        backup is written first."""
         sectors = disk.size // disk.sector
         array = self._array()
         taken = -(-len(array) // disk.sector)
@@ -215,7 +215,7 @@ class Gpt:
 
 
 def read_gpt(disk: Disk) -> Gpt | None:
-    """Return the primary GPT of a disk, if it has a whole one."""
+    """Return the primary GPT of a disk; None if it has none, or a damaged one."""
     head = disk.read(disk.sector, disk.sector)
     if len(head) < _HEADER.size or head[:8] != b"EFI PART":
         return None
@@ -257,7 +257,7 @@ def _put(disk: Disk, sector: int, data: bytes) -> None:
 
 
 def _protective(sector0: bytes, sectors: int) -> bytes:
-    """Return sector 0 with a protective entry over the whole disk; boot code and the entries of a
+    """Return sector 0 with a protective entry over the whole disk. Boot code and the entries of a
     hybrid MBR stay."""
     sector = bytearray(sector0)
     entries = _mbr_entries(sector0)
@@ -284,7 +284,7 @@ def type_guid(name: str) -> bytes:
 
 
 def type_name(raw: bytes) -> str:
-    """Return the reverse: a name that templates use, or else the GUID's text."""
+    """Return the name in templates of a partition type's GUID, or else the GUID's text."""
     guid = guid_text(raw)
     return next((name for name, (own, _) in TYPES.items() if own == guid), guid)
 
@@ -333,8 +333,8 @@ def read_mbr(disk: Disk) -> list[MbrEntry]:
 
 
 def has_mbr(disk: Disk) -> bool:
-    """Return whether sector 0 holds an MBR with partitions, rather than a file system's boot sector
-    or nothing."""
+    """Return whether sector 0 is an MBR with partitions, and not a file system's boot sector or
+    empty."""
     sector0 = disk.read(512, 0)
     if sector0[510:] != b"\x55\xaa":
         return False
@@ -343,7 +343,7 @@ def has_mbr(disk: Disk) -> bool:
 
 
 def places(disk: Disk) -> dict[int, tuple[int, int]]:
-    """Return where the partitions of a disk's table lie, by their numbers: first byte and bytes."""
+    """Return the places of the partitions in a disk's table, by number: (first byte, bytes)."""
     if table := read_gpt(disk):
         sectors = {n: (one.first, one.last - one.first + 1) for n, one in table.entries.items()}
     elif has_mbr(disk):
@@ -360,8 +360,8 @@ def places(disk: Disk) -> dict[int, tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class EspPlace:
-    """An EFI system partition: its number, first sector and sectors; how firmware knows it, by GUID
-    (GPT) or by the disk's signature (MBR), sixteen bytes each; the other is empty."""
+    """An EFI system partition: its number, first sector and sectors. Firmware identifies it by its
+    GUID (GPT) or by the disk's signature (MBR), sixteen bytes each; the other is empty."""
 
     number: int
     first: int
@@ -371,7 +371,7 @@ class EspPlace:
 
 
 def esp(disk: Disk) -> EspPlace | None:
-    """Return the first EFI system partition that lies on the disk; None where there is none."""
+    """Return the first EFI system partition that lies on the disk; None if there is none."""
     if table := read_gpt(disk):
         places = [
             EspPlace(number, entry.first, entry.last - entry.first + 1, entry.guid, b"")
@@ -394,19 +394,20 @@ def esp(disk: Disk) -> EspPlace | None:
 
 
 def signature(sector0: bytes) -> int:
-    """Return the disk signature in a first sector; 0 where a BIOS would not start it, or there is
-    none."""
+    """Return the disk signature in a first sector; 0 if there is none, or if the sector has no boot
+    signature (0x55AA)."""
     return int.from_bytes(sector0[440:444], "little") if sector0[510:512] == b"\x55\xaa" else 0
 
 
 def sign(disk: Disk, others: Mapping[int, str]) -> int:
-    """See that the disk has a signature that none of `others` has, and return it; 0 where it has no
-    boot sector.
+    """Make sure that the disk has a signature that none of `others` has, and return it; 0 if the
+    disk has no boot sector.
 
     others  paths of the machine's other disks, by their signatures
-    A GPT's disk can be given any, as its partitions are known by GUIDs. An MBR's signature is part
-    of its partitions' names: it is given one where it has none, and kept. Raises PrimeError where
-    that of an MBR is another disk's.
+
+    A disk with a GPT may get any signature, as its partitions are known by GUIDs. The signature of
+    an MBR is part of its partitions' names, so an existing one is kept. Raises PrimeError if an
+    MBR's signature is also another disk's.
     """
     sector0 = disk.read(disk.sector, 0)
     if sector0[510:512] != b"\x55\xaa":

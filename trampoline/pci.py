@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Classes (PCI Code and ID Assignment, two or four digits) that boards are full of and nobody asks
-# for: memory controllers, communication controllers of the chipset (management engines), bridges,
-# timers and interrupt controllers, SMBus, performance counters. Firmware settings show and hide
-# them.
+# Classes (PCI Code and ID Assignment, two or four digits) of the many devices on boards that no
+# request is about: memory controllers, communication controllers of the chipset (management
+# engines), bridges, timers and interrupt controllers, SMBus, performance counters. Firmware
+# settings show and hide them.
 LEFT_OUT = ("0500", "0580", "0780", "06", "08", "0c05", "11")
 MOST = 512  # devices of a report
-# Vendors whose display controllers compute. Those of BMCs (Matrox, ASPEED) and of virtual machines
-# show text.
+# Vendors whose display controllers can compute. Those of BMCs (Matrox, ASPEED) and of virtual
+# machines only display text.
 _NVIDIA, _AMD, _INTEL = "10de", "1002", "8086"
 
 
@@ -49,11 +49,11 @@ def devices(root: Path) -> list[PciFunction]:
 
 
 def gpus(found: Sequence[PciFunction]) -> int:
-    """Return how many of the devices are graphics processors that compute.
+    """Return how many of the devices are graphics processors that can compute.
 
     These are display controllers (class 03) and processing accelerators (class 12) of NVIDIA and
-    AMD, and display controllers of Intel that are cards: the one built into Intel's processors is
-    on the root bus.
+    AMD, and Intel's display controllers on cards: the one built into Intel's processors is on the
+    root bus.
     """
     return sum(
         (each.vendor in (_NVIDIA, _AMD) and each.class_[:2] in ("03", "12"))

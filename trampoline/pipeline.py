@@ -1,4 +1,5 @@
-"""One producer, a bounded queue, a few workers, and the caller's thread that watches over them."""
+"""A pipeline of threads: one producer, a bounded queue, a few workers, and the caller's thread,
+which watches over them."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Stopped(Exception):
 
 
 class Meter:
-    """Bytes done of a total, and how fast; added to by many threads, read by one. `stopped`: `add`
+    """Bytes done of a total, and their rate. Many threads add bytes, one reads. `stopped`: `add`
     raises Stopped."""
 
     def __init__(self, phase: str, total: int) -> None:
@@ -38,21 +39,21 @@ class Meter:
             raise Stopped
 
     def expect(self, count: int) -> None:
-        """Add work that was not known before."""
+        """Add to the total work that was not known before."""
         with self._lock:
             self.total += count
 
     def tell(self, progress: Progress) -> None:
-        """Call `progress` with what there is to say now."""
+        """Call `progress` with the present figures."""
         now = time.monotonic()
         self._past.append((now, self.done))
         while len(self._past) > 2 and self._past[0][0] < now - _WINDOW:
             self._past.popleft()
         then, before = self._past[0]
-        # nothing more comes: the rate of all of it, and not of the seconds since the end
+        # at the end, report the rate of the whole work, not of the seconds since the end
         if self.done >= self.total:
             then, before = self._began, 0
-        # what was done in vain is taken back: no rate is below zero
+        # failed work is subtracted again, but a rate must not be below zero
         rate = max(0, self.done - before) / max(now - then, 1e-3)
         progress(self.phase, self.done, self.total, rate)
 
@@ -74,10 +75,10 @@ class Pipeline:
         progress: Progress,
         cancel: Callable[[], None] = lambda: None,
     ) -> None:
-        """Run until all is done. The first exception of any thread, or of `progress`, stops all and
-        is raised.
+        """Run until all items are done. The first exception of any thread, or of `progress`, stops
+        all threads and is raised.
 
-        `cancel` makes a producer that waits for somebody else stop waiting.
+        `cancel` must end a wait of the producer for something outside.
         """
         threads = [threading.Thread(target=self._guard, args=(self._produce, produce), daemon=True)]
         threads += [
@@ -90,7 +91,7 @@ class Pipeline:
             reported = time.monotonic()
             for thread in threads:
                 while thread.is_alive() and not self._stop.is_set():
-                    # in short waits: the first error may be that of another thread
+                    # with short waits, as another thread may have failed
                     thread.join(0.05)
                     if time.monotonic() - reported >= _TICK:
                         reported = time.monotonic()

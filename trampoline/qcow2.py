@@ -1,9 +1,10 @@
-"""The installer 'qcow2': unpacks a qcow2 file while it is fetched, without keeping it (QEMU,
+"""The installer 'qcow2': unpacks a qcow2 file while it is fetched, without storing it (QEMU,
 interop/qcow2.txt).
 
-The tables say where each cluster of the disk lies in the file; they are fetched first, by Range.
-Then the file is read once from its start to its end, each cluster is written as it comes by, and
-the tables are seen to be the same: the sha256 of the whole thus vouches for them too.
+The tables say where each cluster of the disk is in the file; they are fetched first, by Range. Then
+the file is read once from its start to its end, and each cluster is written as it arrives. The
+tables in it are compared with those fetched before, so that the sha256 of the whole file covers
+them, too.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _HEADER = struct.Struct(">4sIQIIQIIQ")
 
 
 class Run(NamedTuple):
-    """`length` bytes of the file at `host` that are the disk's at `guest`; -1 for a table, which is
-    only compared."""
+    """`length` bytes of the file at `host` that belong to the disk at `guest`; -1 for a table,
+    which is only compared."""
 
     host: int
     length: int
@@ -40,8 +41,8 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Contents of the header and the tables: bytes of a cluster and of the disk, and the runs in
-    the file's order."""
+    """Contents of the header and the tables: the sizes of a cluster and of the disk in bytes, and
+    the runs in the file's order."""
 
     cluster: int
     size: int
@@ -49,7 +50,7 @@ class Tables:
 
 
 def install(piece: Piece, writing: Writing) -> None:
-    """Write the disk that the qcow2 file at the piece's URL holds. Raises PrimeError."""
+    """Write the disk in the qcow2 file at the piece's URL. Raises PrimeError."""
     tables = read_tables(piece, writing)
     if not writing.zeroed:
         images.zero(writing, [(piece.offset, piece.source.size)])
@@ -74,8 +75,8 @@ def install(piece: Piece, writing: Writing) -> None:
 
 
 def read_tables(piece: Piece, writing: Writing) -> Tables:
-    """Fetch the header and all tables. Raises PrimeError for what is not a plain qcow2 file of the
-    ordered size."""
+    """Fetch the header and all tables. Raises PrimeError unless they belong to a plain qcow2 file
+    of the ordered size."""
     head = _fetch(piece, writing, 0, 112)
     magic, version, backing, _, bits, size, crypt, l1_size, l1_at = _HEADER.unpack_from(head)
     features = struct.unpack_from(">Q", head, 72)[0] if version >= 3 else 0
@@ -128,7 +129,8 @@ def _clusters(table: bytes, guest: int, bits: int, size: int) -> Iterator[Run]:
 
 
 def _merged(runs: Iterator[Run]) -> Iterator[Run]:
-    """Yield clusters that follow each other in the file and on the disk as one, up to 1 MiB."""
+    """Yield runs in which clusters that follow each other both in the file and on the disk are
+    merged, up to 1 MiB."""
     last: Run | None = None
     for run in runs:
         if (
@@ -153,8 +155,8 @@ def _merged(runs: Iterator[Run]) -> Iterator[Run]:
 def _passing(
     piece: Piece, tables: Tables, download: Download, writing: Writing
 ) -> Iterator[tuple[Run, bytes]]:
-    """Yield each run with its bytes as the file passes by; its tables compared and its sha256
-    checked."""
+    """Yield each run with its bytes while the file arrives. The tables are compared, and the file's
+    sha256 is checked."""
     state, window, start = sha256(), bytearray(), 0
     waiting = iter(tables.runs)
     run = next(waiting, None)
@@ -163,7 +165,7 @@ def _passing(
         writing.fetched += len(block)
         window += block
         end = start + len(window)
-        # a packed cluster's length is told in sectors, so the last one may end behind the file
+        # a packed cluster's length is in sectors, so the last one may reach beyond the file's end
         while run and (run.host + run.length <= end or (run.packed and end == download.total)):
             data = bytes(window[run.host - start : run.host + run.length - start])
             if run.guest >= 0:

@@ -1,11 +1,11 @@
-"""Has a disk sanitize itself, by NVMe's Sanitize or ATA's SANITIZE DEVICE: everything that it ever
-held is erased, in caches and blocks that it has set aside, too.
+"""Has a disk sanitize itself, by NVMe's Sanitize or ATA's SANITIZE DEVICE: all data that it ever
+held are erased, also in caches and in blocks that it has set aside.
 
-A disk that has begun goes on after a reset or a loss of power, and neither reads nor writes until
-it has ended. So each disk is asked first whether it is at that, and is waited for. A block erase is
-preferred to a new key of its encryption; an overwriting by the disk itself takes as long as that by
-the kernel, and is not asked for. Formats: NVM Express Base 1.4, 5.24 (Sanitize) and 5.14.1.9.2 (its
-log page); ACS-3, 7.36 (SANITIZE DEVICE); SAT-3, 12.2.2 (ATA PASS-THROUGH).
+A disk that has begun continues after a reset or a loss of power, and neither reads nor writes until
+it has ended. Each disk is therefore first asked whether it is sanitizing, and is waited for. A
+block erase is preferred to a new encryption key. Overwriting by the disk itself is not used, as it
+takes as long as overwriting by the kernel. Formats: NVM Express Base 1.4, 5.24 (Sanitize) and
+5.14.1.9.2 (its log page); ACS-3, 7.36 (SANITIZE DEVICE); SAT-3, 12.2.2 (ATA PASS-THROUGH).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BLOCK, CRYPTO = "block erase", "crypto erase"
 
 @dataclass(frozen=True, slots=True)
 class SanitizeState:
-    """Progress of a disk's sanitize operation: `share` of 1. `good`: the last one that ended has
-    succeeded."""
+    """Progress of a disk's sanitize operation: `share` of 1. `good`: the last operation that ended
+    was successful."""
 
     running: bool
     good: bool
@@ -35,20 +35,20 @@ class SanitizeState:
 
 
 class Sanitizer(Protocol):
-    """A disk that can sanitize itself. Every method raises OSError where it does not answer."""
+    """A disk that can sanitize itself. Every method raises OSError if the disk does not answer."""
 
     def state(self) -> SanitizeState:
-        """Return how far the operation is."""
+        """Return the progress of the operation."""
 
     def start(self) -> bool:
-        """Start the sanitize operation. Return False where the disk cannot do it, or would erase
-        other disks too."""
+        """Start the sanitize operation. Return False if the disk cannot do it, or would erase other
+        disks, too."""
 
     def leave(self) -> None:
-        """Bring a disk whose operation failed back to taking reads and writes."""
+        """Let a disk whose operation has failed accept reads and writes again."""
 
     def how(self) -> str:
-        """Return the method used last, for people."""
+        """Return the last used method, for people."""
 
 
 def sanitize(
@@ -59,8 +59,9 @@ def sanitize(
     ata: bool,
     wait: Callable[[float], None] = time.sleep,
 ) -> str:
-    """Wait for a disk that sanitizes itself, or have it `start`; returns how it did, '' where it
-    did not. `tell` is told the share that is done. `ata`: it may be an ATA disk."""
+    """Wait for a disk that is sanitizing itself; with `start`, have it begin if it is not. Return
+    the method, '' if the disk was not sanitized. `tell` is called with the completed share. `ata`:
+    it may be an ATA disk."""
     for kind in (Nvme, Ata) if ata else (Nvme,):
         with suppress(OSError):  # another kind of disk, or one that cannot
             return _run(kind(device), tell, start, wait)
@@ -87,7 +88,7 @@ def _run(
 
 
 class Nvme:
-    """An NVMe disk whose controller says that it takes Sanitize."""
+    """An NVMe disk whose controller supports Sanitize."""
 
     _SANITIZE, _GET_LOG = 0x84, 0x02  # opcodes
     _SANICAP = slice(328, 332)  # bytes of Identify Controller
@@ -139,7 +140,7 @@ class Nvme:
 
 
 class Ata:
-    """An ATA disk that says that it has the sanitize feature set."""
+    """An ATA disk that supports the sanitize feature set."""
 
     _IDENTIFY, _SANITIZE = 0xEC, 0xB4  # commands
     _NO_DATA, _READ = 3, 4  # protocols

@@ -14,7 +14,7 @@ Ioctl = Callable[[int, bytearray], int]
 
 
 def exchange(ioctl: Ioctl, command: bytes, length: int) -> tuple[bytes, bytes]:
-    """Return the sense data and the data of a SCSI command. Raises OSError where the disk does not
+    """Return the sense data and the data of a SCSI command. Raises OSError if the disk does not
     carry it out."""
     data, sense = ctypes.create_string_buffer(max(length, 1)), ctypes.create_string_buffer(64)
     cdb = ctypes.create_string_buffer(command, len(command))

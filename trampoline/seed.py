@@ -1,8 +1,8 @@
-"""The NoCloud seed: a small FAT file system labelled CIDATA, written from nothing (no mounting, no
-mkfs).
+"""The NoCloud seed: a small FAT file system labelled CIDATA, made without mounting and without
+mkfs.
 
 Format: Microsoft FAT specification, 2005 (FAT12 and FAT16), with long names, because "meta-data" is
-no 8.3 name. Labels and file names: cloud-init's NoCloud data source.
+not an 8.3 name. Labels and file names: cloud-init's NoCloud data source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DAY = 0x5821  # 2024-01-01: a seed has no use for the time, and equal seeds sho
 
 
 def least_size(files: Mapping[str, str]) -> int:
-    """Return bytes of a file system that holds them, in whole MiB."""
+    """Return the size of a file system for the files, in bytes, a multiple of 1 MiB."""
     needed = sum(len(text.encode()) + 8192 for text in files.values()) + (256 << 10)
     return -(-needed // (1 << 20)) << 20
 
@@ -38,7 +38,7 @@ def build(files: Mapping[str, str], size: int, sector: int = 512) -> bytes:
     data = 1 + 2 * fat_sectors + root
     cluster = per_cluster * sector
     clusters = (sectors - data) // per_cluster
-    # readers tell FAT12 from FAT16 by the clusters that the tables leave, not by any label
+    # the number of clusters alone, and no label, decides whether it is FAT12 or FAT16
     wide = clusters > _FAT12_MOST
 
     chain, body = [0xFFF8, _LAST], bytearray()
@@ -92,8 +92,8 @@ def _fat12(chain: list[int]) -> bytes:
 
 
 def _names(name: str, number: int, first: int, size: int) -> bytes:
-    """Return a file's directory entries: its long name, last part first, then a short alias that
-    nobody will use."""
+    """Return a file's directory entries: its long name, last part first, then an unused short
+    alias."""
     alias = f"SEED~{number}".ljust(11).encode()
     checksum = 0
     for byte in alias:

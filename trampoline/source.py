@@ -1,4 +1,4 @@
-"""The disk that is captured: read, never written. And how it would look with a few bytes
+"""The disk that is captured, which is read and never written, and the same disk with a few bytes
 changed."""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Source:
         self.sector = int(struct.unpack("i", sector)[0])
 
     def read(self, length: int, offset: int) -> bytes:
-        """Return `length` bytes at `offset`, fewer at its end. What was read is not kept: nobody
-        reads it twice."""
+        """Return `length` bytes at `offset`, fewer at the disk's end. The page cache does not keep
+        them, as nothing is read twice."""
         try:
             data = os.pread(self._fd, length, offset)
             while len(data) < length and (
@@ -50,8 +50,8 @@ class Source:
         return data
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Refuse: a disk that is captured stays as it is. Here for those who can do both, and must
-        not by mistake."""
+        """Raise PrimeError: a captured disk must not be changed. The method exists for callers that
+        read and write disks, so that a mistaken write is refused."""
         raise PrimeError(
             f"{len(data)} bytes were to be written at {offset} to {self.path}, which is only read"
         )
@@ -67,15 +67,15 @@ class Source:
 
 
 class Slice:
-    """`size` bytes of a disk from `start` on, as a disk that is only read."""
+    """The `size` bytes of a disk from `start` on, as a read-only disk."""
 
     def __init__(self, disk: Disk, start: int, size: int) -> None:
         self.path, self.sector, self.size = disk.path, disk.sector, size
         self._disk, self._start = disk, start
 
     def read(self, length: int, offset: int) -> bytes:
-        """Return `length` bytes at `offset`, fewer at its end, none outside: what a damaged file
-        system points to must not be read from a neighbour."""
+        """Return `length` bytes at `offset`, fewer at the end, none outside: a damaged file system
+        must not cause reads of a neighbouring partition."""
         length = min(length, self.size - offset)
         return self._disk.read(length, self._start + offset) if length > 0 and offset >= 0 else b""
 
@@ -85,8 +85,8 @@ class Slice:
 
 
 class Overlay:
-    """A disk of `size` bytes that reads as `disk` does, but for what is written to it, which is
-    kept in memory."""
+    """A disk of `size` bytes with the contents of `disk`. Writes are kept in memory, and show in
+    later reads."""
 
     def __init__(self, disk: Disk, size: int) -> None:
         self.path, self.sector, self.size = disk.path, disk.sector, size
@@ -101,11 +101,11 @@ class Overlay:
         return bytes(data)
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Remember a change."""
+        """Record a change."""
         self.changes.append((offset, bytes(data)))
 
     def put_on(self, data: bytearray, offset: int) -> None:
-        """Make the changes to `data`, which was read at `offset`."""
+        """Apply the changes to `data`, which was read at `offset`."""
         for at, change in self.changes:
             first, last = max(at, offset), min(at + len(change), offset + len(data))
             if first < last:

@@ -1,8 +1,8 @@
-"""The disk that is written: a block device, or a file that stands for one.
+"""The disk that is written: a block device, or a file in its place.
 
-Writes of whole pages go past the page cache (O_DIRECT) where the disk can do that: the cache would
-only be in the way of data that is read once at most, and on a machine with little memory flushing
-it is what everything waits for.
+Writes of whole pages bypass the page cache (O_DIRECT) if the disk supports that. The cache has no
+use for data that are read once at most, and on a machine with little memory everything would wait
+for its flushing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Target:
             # O_EXCL: refused while anything is mounted from it or built upon it (open(2))
             if self.is_device:
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_EXCL))
-            # held without O_EXCL: an installer may want one of the partitions for itself
+            # kept open without O_EXCL: an installer may need one of the partitions exclusively
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise self._broken("opened", 0, error) from None
@@ -61,8 +61,8 @@ class Target:
         self.close()
 
     def write(self, data: memoryview, offset: int) -> None:
-        """Write all of `data`: past the cache if its length, `offset` and address are whole
-        pages."""
+        """Write all of `data`, bypassing the cache if its length, `offset` and address are
+        multiples of the page size."""
         direct = self._direct >= 0 and not (offset | len(data)) % PAGE
         done = 0
         while done < len(data):
@@ -77,8 +77,8 @@ class Target:
             direct = direct and not done % PAGE
 
     def read(self, length: int, offset: int) -> bytes:
-        """Return `length` bytes at `offset` as they lie on the disk, fewer at its end."""
-        # else what was written is read back from the page cache, and not from the disk
+        """Return `length` bytes at `offset` from the disk itself, fewer at its end."""
+        # otherwise written data would be read back from the page cache, and not from the disk
         with suppress(OSError):
             os.posix_fadvise(self._fd, offset, length, os.POSIX_FADV_DONTNEED)
         try:
@@ -87,7 +87,7 @@ class Target:
             raise self._broken("read", offset, error) from None
 
     def read_into(self, buffer: mmap.mmap, length: int, offset: int) -> memoryview:
-        """Return the same into `buffer`, past the cache where that is possible."""
+        """Read into `buffer`, bypassing the cache if possible; return the part that was filled."""
         if self._direct < 0 or (length | offset) % PAGE:
             data = self.read(length, offset)
             buffer[: len(data)] = data
@@ -100,7 +100,7 @@ class Target:
             raise self._broken("read", offset, error) from None
 
     def zero(self, offset: int, length: int) -> None:
-        """Make a range read as zeros, by the quickest way that the disk guarantees."""
+        """Make a range read as zeros, by the fastest way that the disk guarantees."""
         try:
             if self.is_device:
                 self.control(BLKZEROOUT, struct.pack("QQ", offset, length))
@@ -112,15 +112,15 @@ class Target:
             raise self._broken("zeroed", offset, error) from None
 
     def punch(self, offset: int, length: int) -> bool:
-        """Make a range read as zeros, and let the disk give up the range's space. False where the
-        disk cannot be told both at once."""
+        """Make a range read as zeros, and let the disk release the range's space. Return False if
+        the disk does not support both at once."""
         return not _libc.fallocate(
             self._fd, _PUNCH_HOLE, ctypes.c_int64(offset), ctypes.c_int64(length)
         )
 
     def discard(self, offset: int, length: int) -> None:
-        """Tell a device that a range is not needed; what it reads as then is the device's choice.
-        Raises OSError."""
+        """Tell a device that the contents of a range are not needed. What the range then reads as
+        is the device's choice. Raises OSError."""
         self.control(BLKDISCARD, struct.pack("QQ", offset, length))
 
     def control(self, request: int, argument: bytes) -> bytes:
@@ -141,13 +141,13 @@ class Target:
             raise self._broken("flushed", 0, error) from None
 
     def reread_table(self) -> None:
-        """Have the kernel look at the partition table again; best effort."""
+        """Have the kernel read the partition table again; best effort."""
         if self.is_device:
             with suppress(OSError):
                 fcntl.ioctl(self._fd, BLKRRPART)
 
     def show_partition(self, number: int, start: int, size: int) -> None:
-        """Have the kernel make a device for a partition, whether or not it can read the table; best
+        """Have the kernel make a device for a partition, even if it cannot read the table; best
         effort."""
         if self.is_device:
             about = ctypes.create_string_buffer(

@@ -1,13 +1,12 @@
-"""Parts of a disk that there are to capture: its partition map, the bytes in use, and the map of
-the copy.
+"""The parts of a disk to capture: its partition map, the bytes in use, and the map of the copy.
 
-Left out are the NoCloud seeds (partitions whose volume is labelled CIDATA, cprime's or anybody's):
-they hold the names, keys and passwords that this one node was given. The copy's partition table
-does not have them either. What lies between and behind the partitions is not captured; what lies
-before the first one is, because boot loaders live there.
+NoCloud seeds are left out (partitions with a volume labelled CIDATA, by cprime or anybody), because
+they contain the names, keys and passwords of this one node. The copy's partition table does not
+have them either. Space between and behind the partitions is not captured; space before the first
+one is, because boot loaders are there.
 
-One partition alone is captured from its first byte to its last. Of the map alone what is captured
-are the partition table and what lies before the first partition.
+A single partition is captured from its first byte to its last. The map alone consists of the
+partition table and the space before the first partition.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class PartitionUsage:
 
     @property
     def is_seed(self) -> bool:
-        """Return whether the partition holds what one node alone was told."""
+        """Return whether the partition is a seed, with data for this one node."""
         return self.content.label == SEED
 
 
@@ -48,9 +47,9 @@ class DiskUsage:
     """The parts of a disk that a capture reads.
 
     parts   partitions of the copy
-    copy    the disk as the copy shall be, wherever it is read: its size is the image's
-    used    bytes to be read, in ascending order; all others of the copy are zeros, but for its
-            changes
+    copy    the disk with the contents that the copy must have; its size is the image's
+    used    bytes to be read, in ascending order; all other bytes of the copy are zeros, except for
+            its changes
     """
 
     parts: tuple[PartitionUsage, ...]
@@ -87,7 +86,7 @@ def look(disk: Disk, what: str = "") -> DiskUsage:
 
 
 def _alone(disk: Disk, kept: Sequence[PartitionUsage], number: int) -> DiskUsage:
-    """Return one partition as what there is to capture."""
+    """Return the usage of one partition, as if it were a whole disk."""
     part = next((part for part in kept if part.number == number), None)
     if part is None:
         numbers = ", ".join(str(part.number) for part in kept if part.number) or "none"
@@ -106,8 +105,8 @@ def _used_of(part: PartitionUsage) -> Sequence[Extent]:
 
 
 def _size(disk: Disk, kept: Sequence[PartitionUsage], has_backup: bool) -> int:
-    """Return the size: as small as the map allows, so that the copy fits onto smaller disks,
-    too."""
+    """Return the size of the copy: the smallest that its map allows, so that it fits onto smaller
+    disks."""
     end = max((part.start + part.size for part in kept), default=0) + (ALIGN if has_backup else 0)
     return min(-(-max(end, ALIGN) // ALIGN) * ALIGN, disk.size)
 

@@ -1,25 +1,25 @@
-"""Erases disks: afterwards every byte reads as zero. The quickest way that can be trusted, for each
-disk.
+"""Erases disks, so that every byte reads as zero. Each disk is erased by the fastest way that can
+be trusted.
 
-1. A device that takes *write zeroes* (NVMe Write Zeroes, SCSI WRITE SAME, virtio;
-   queue/write_zeroes_max_bytes) is told to: its standard promises zeros. It may unmap what it
-   zeroes (fallocate(2), FALLOC_FL_PUNCH_HOLE), so that a thin disk gives its space back and an SSD
-   knows which of its blocks are unused; where it refuses that, the kernel sees to the zeros
-   (BLKZEROOUT). SCSI and NVMe disks need not unmap when they zero: those that take *discard* are
-   told of that as well, and believed as in 2; one that shows data then is zeroed once more.
-2. A device that takes only *discard* (TRIM, UNMAP) is told to, but the standards let it ignore that
-   or return old data. It is believed only if zeros are read back: the first and last 16 MiB whole,
-   where ranges that the device rounds off lie, and 2048 samples of 4 KiB, one at a random place in
-   each 2048th of the disk. A device that kept a fraction f of its data passes with probability
-   (1-f)^2048: one in e^20 for 1 %. If anything but zeros shows, see 3.
+1. A device that supports *write zeroes* (NVMe Write Zeroes, SCSI WRITE SAME, virtio;
+   queue/write_zeroes_max_bytes) gets this command: its standard promises zeros. The device may
+   unmap the zeroed blocks (fallocate(2), FALLOC_FL_PUNCH_HOLE), so that a thin disk releases its
+   space and an SSD knows its unused blocks; if it refuses that, the kernel writes the zeros
+   (BLKZEROOUT). SCSI and NVMe disks need not unmap when they zero. Those that support *discard* get
+   this command, too, and are checked as in 2; a disk that then shows data is zeroed once more.
+2. A device that supports only *discard* (TRIM, UNMAP) gets this command, but the standards let it
+   ignore the command or return old data. The result is accepted only if zeros are read back: the
+   first and last 16 MiB completely, where devices may round ranges off, and 2048 samples of 4 KiB,
+   one at a random place in each 2048th of the disk. A device that kept a fraction f of its data
+   passes with probability (1-f)^2048: one in e^20 for 1 %. If anything but zeros is read, see 3.
 3. Everything else is overwritten with zeros (by the kernel, BLKZEROOUT).
 
-All three ways end with a look, with fewer samples where zeros were promised. A file that stands for
+All three ways end with such a check, with fewer samples if zeros were promised. A file in place of
 a disk is truncated.
 
-Where the next holder is to be of the same group, only tables and signatures are zeroed: both ends
-of each disk and of each of its partitions, where partition tables, boot code, LVM, RAID and file
-systems have what they are recognised by. What lies between stays.
+If the next holder is of the same group, only tables and signatures are zeroed: both ends of each
+disk and of each of its partitions, where partition tables, boot code, LVM, RAID and file systems
+have the signatures by which they are recognised. The contents between these stay.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MANY, _FEW = 2048, 64
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """Commands that a device takes: write zeroes, discard. `unmaps`: write zeroes also frees the
+    """Commands that a device supports: write zeroes, discard. `unmaps`: write zeroes also frees the
     blocks."""
 
     zeroes: bool
@@ -55,13 +55,13 @@ class Abilities:
 
     @property
     def passes(self) -> int:
-        """Return how often the device is gone through: 2 where it is zeroed, then discarded."""
+        """Return the number of passes over the device: 2 if it is zeroed, then discarded."""
         return 2 if self.zeroes and self.discards and not self.unmaps else 1
 
 
 def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> tuple[Erasure, ...]:
-    """Erase all of `disks` at the same time; returns how, in their order. `purge`: each erases
-    itself first, where it can (`trampoline.nvme`). Raises PrimeError."""
+    """Erase all of `disks` at the same time; return how, in their order. `purge`: each disk erases
+    itself first, if it can (`trampoline.nvme`). Raises PrimeError."""
     if not disks:
         return ()
     able = {disk.path: abilities(disk.path) for disk in disks}
@@ -85,8 +85,8 @@ def wipe_all(disks: Sequence[Disk], progress: Progress, purge: bool = False) -> 
 
 
 def _purge(target: Target, disk: Disk, meter: Meter, wanted: bool) -> str:
-    """Have a disk erase itself where that is `wanted`; returns how, '' if it did not. A disk that
-    is at that, as an order before this one wanted, is waited for."""
+    """Have a disk erase itself if that is `wanted`; return the method, '' if it did not. A disk
+    that is still erasing itself for an earlier order is waited for."""
     if not target.is_device:
         return ""
     done: int | None = None
@@ -102,15 +102,14 @@ def _purge(target: Target, disk: Disk, meter: Meter, wanted: bool) -> str:
 
     how = sanitize.sanitize(target, tell, start=wanted, ata=disk.transport in _ATA)
     if done is not None:
-        meter.expect(done - target.size)  # what failed comes to no end
+        meter.expect(done - target.size)  # a failed operation does not reach its total
     if not how and wanted and nvme.purge(target):
         how = "NVMe Format"
     return how
 
 
 def clear_all(disks: Sequence[Disk], progress: Progress) -> tuple[Erasure, ...]:
-    """Zero the partition tables and signatures of all of `disks`; returns how. Raises
-    PrimeError."""
+    """Zero the partition tables and signatures of all of `disks`; return how. Raises PrimeError."""
     spans = {disk.path: _signatures(disk) for disk in disks}
     meter = Meter("wipe", sum(length for each in spans.values() for _, length in each))
     cleared = []
@@ -140,7 +139,7 @@ def _about(disk: Disk) -> tuple[str, str, str, str, int]:
 
 
 def _signatures(disk: Disk) -> list[tuple[int, int]]:
-    """Return where a disk has tables and signatures, as offsets and lengths."""
+    """Return the places of a disk's tables and signatures, as (offset, length)."""
     pieces = [(0, disk.size, _EDGE)]
     block = Path("/sys/class/block", os.path.basename(os.path.realpath(disk.path)))
     for partition in block.glob("*/partition"):
@@ -154,7 +153,7 @@ def _signatures(disk: Disk) -> list[tuple[int, int]]:
 
 
 def _erase(target: Target, meter: Meter, able: Abilities) -> tuple[str, int]:
-    """Erase a disk; returns the method, and how many bytes were read back."""
+    """Erase a disk; return the method, and how many bytes were read back."""
     if not target.is_device:
         os.truncate(target.path, 0)
         os.truncate(target.path, target.size)
@@ -180,7 +179,7 @@ def _erase(target: Target, meter: Meter, able: Abilities) -> tuple[str, int]:
 
 
 def abilities(path: str) -> Abilities:
-    """Return what the kernel says that the device at `path` can do."""
+    """Return the abilities that the kernel reports for the device at `path`."""
     name = os.path.basename(os.path.realpath(path))
     queue = Path("/sys/class/block", name, "queue")
     return Abilities(
@@ -191,8 +190,8 @@ def abilities(path: str) -> Abilities:
 
 
 def _zero(target: Target, count: Callable[[int], None], *, unmap: bool) -> str:
-    """Zero everything; returns the method. `unmap`: the device may unmap what it zeroes, while it
-    takes that."""
+    """Zero the whole device; return the method. `unmap`: let the device unmap the zeroed blocks, as
+    long as it supports that."""
     for at in range(0, target.size, _STEP):
         length = min(_STEP, target.size - at)
         unmap = unmap and target.punch(at, length)
@@ -203,7 +202,7 @@ def _zero(target: Target, count: Callable[[int], None], *, unmap: bool) -> str:
 
 
 def _discard(target: Target, count: Callable[[int], None]) -> bool:
-    """Discard everything; True if the disk is empty then."""
+    """Discard the whole device; return whether it is empty then."""
     done = 0
     try:
         for at in range(0, target.size, _STEP):
@@ -221,8 +220,8 @@ def _discard(target: Target, count: Callable[[int], None]) -> bool:
 
 
 def data_at(target: Target, samples: int) -> int | None:
-    """Return where a look at the edges and `samples` random places finds anything but zeros; None
-    if nowhere."""
+    """Return the first place, among the edges and `samples` random places, with anything but zeros;
+    None if there is none."""
     zeros = bytes(_LONG)
     for at, length in _spans(target.size, samples):
         data = target.read(length, at)
@@ -232,7 +231,8 @@ def data_at(target: Target, samples: int) -> int | None:
 
 
 def _spans(size: int, samples: int) -> list[tuple[int, int]]:
-    """Return what a look reads of a disk of `size` bytes, as offsets and lengths."""
+    """Return the (offset, length) of the places that such a check reads on a disk of `size`
+    bytes."""
     spans = [(at, _LONG) for at in range(0, min(_EDGE, size), _LONG)]
     spans += [(at, _LONG) for at in range(max(0, size - _EDGE), size, _LONG)]
     stratum = max(size // samples, _SAMPLE)

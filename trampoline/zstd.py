@@ -1,5 +1,5 @@
-"""zstd through the system's libzstd.so.1 (zstd manual, 1.5): whole frames both ways, and streams to
-be unpacked. Calls let go of the GIL."""
+"""zstd through the system's libzstd.so.1 (zstd manual, 1.5): packing and unpacking of whole frames,
+and unpacking of streams. Calls release the GIL."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Decompressor:
         _zstd.ZSTD_freeDCtx(self._context)
 
     def into(self, data: bytearray, target: Any) -> int:
-        """Decompress the whole frames in `data` into `target` (a writable buffer); the bytes
-        written.
+        """Decompress the whole frames in `data` into `target` (a writable buffer); return the
+        number of bytes written.
 
         Raises ZstdError, also when `target` is too small.
         """
@@ -74,7 +74,7 @@ class Decompressor:
 
     def stream(self, blocks: Iterator[bytes], size: int) -> Iterator[bytes]:
         """Yield the decompressed bytes of a stream of frames, in blocks of at most `size`. Raises
-        ZstdError if it is cut."""
+        ZstdError if the stream is cut short."""
         out = ctypes.create_string_buffer(size)
         target = _Buffer(ctypes.cast(out, c_void_p), size, 0)
         left = 0
@@ -104,7 +104,8 @@ class Compressor:
         _zstd.ZSTD_freeCCtx(self._context)
 
     def frame(self, data: bytearray) -> bytes:
-        """Return `data` as one frame, which says how long it unpacks. Raises ZstdError."""
+        """Return `data` compressed as one frame, whose header has the decompressed length. Raises
+        ZstdError."""
         room = ctypes.create_string_buffer(_zstd.ZSTD_compressBound(len(data)))
         source = (ctypes.c_char * len(data)).from_buffer(data)
         length = _checked(

@@ -1,10 +1,9 @@
-"""A disk's own health report (SMART), asked by the kernel's pass-through: no program is needed for
-it.
+"""A disk's own health report (SMART), read by the kernel's pass-through, without another program.
 
 NVMe disks are asked for the SMART log page (NVM Express Base Specification 2.0, 5.16.1.3), ATA
-disks for SMART RETURN STATUS and SMART READ DATA (ACS-3) by ATA PASS-THROUGH (SAT-3), and where
-that is not understood, SCSI disks for the informational exceptions log page (SPC-4 7.3.8). A disk
-that answers to none of them tells nothing: {}.
+disks for SMART RETURN STATUS and SMART READ DATA (ACS-3) by ATA PASS-THROUGH (SAT-3). SCSI disks
+that do not understand these are asked for the informational exceptions log page (SPC-4 7.3.8). The
+report of a disk that answers none of them is empty: {}.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ DEFECTS = (
 
 
 def read(path: str, transport: str) -> dict[str, float]:
-    """Return what the disk says, by name; 'failing' is 1 where the disk says that it fails."""
+    """Return the disk's report, by name; 'failing' is 1 if the disk reports that it is failing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -55,7 +54,8 @@ def read(path: str, transport: str) -> dict[str, float]:
 
 
 def complaints(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Return the faults that the disk itself reports before and after a test, as phrases."""
+    """Return, as phrases, the faults that the disk reports after a test: that it is failing, and
+    defects that were not reported before."""
     found = ["the disk says that it is failing (SMART)"] if after.get("failing") else []
     return found + [
         f"{after[name] - before[name]:.0f} more {name.replace('_', ' ')} than before the test"
@@ -81,7 +81,7 @@ def _nvme(descriptor: int) -> dict[str, float]:
     def counter(at: int) -> float:
         return float(int.from_bytes(raw[at : at + 16], "little"))
 
-    # The temperature's warning (bit 1) is the room's doing; the other bits are the disk's.
+    # The warning about the temperature (bit 1) is left out, as its cause may be the room.
     celsius = max(int.from_bytes(raw[1:3], "little") - 273, 0)
     return {
         "failing": float(bool(raw[0] & ~0x02)),
@@ -96,7 +96,7 @@ def _nvme(descriptor: int) -> dict[str, float]:
 def _ata(descriptor: int) -> dict[str, float]:
     status, _ = _sg(descriptor, _pass_through(0xDA, 3, 0x20), 0)
     registers = scsi.registers(status)
-    # SMART RETURN STATUS answers in LBA Mid and High: as sent the disk is well, else it fails
+    # SMART RETURN STATUS answers in LBA Mid and High: unchanged if the disk is well
     if registers is None or (registers[9], registers[11]) not in ((0x4F, 0xC2), (0xF4, 0x2C)):
         return {}
     found = {"failing": float((registers[9], registers[11]) == (0xF4, 0x2C))}
@@ -112,8 +112,8 @@ def _ata(descriptor: int) -> dict[str, float]:
 
 
 def _pass_through(feature: int, protocol: int, flags: int) -> bytes:
-    """Return ATA PASS-THROUGH (16) with the SMART command; `flags`: 0x20 wants the registers back,
-    0x0E reads data."""
+    """Return ATA PASS-THROUGH (16) with the SMART command; `flags`: 0x20 requests the registers
+    back, 0x0E reads data."""
     blocks = 1 if flags & 0x02 else 0
     return bytes(
         [0x85, protocol << 1, flags, 0, feature, 0, blocks, 0, 0, 0, 0x4F, 0, 0xC2, 0, 0xB0, 0]

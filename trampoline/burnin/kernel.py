@@ -1,4 +1,4 @@
-"""The kernel's observations during a test: warnings of its log, and counters of memory errors."""
+"""Observations of the kernel during a test: warnings in its log, and counters of memory errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def about(lines: list[str], name: str) -> list[str]:
 
 
 def hardware_errors(lines: list[str]) -> list[str]:
-    """Return the lines that tell of machine checks and memory errors."""
+    """Return the lines about machine checks and memory errors."""
     return [
         line
         for line in lines
@@ -61,8 +61,8 @@ def hardware_errors(lines: list[str]) -> list[str]:
 
 
 def memory_errors(root: Path) -> Mapping[str, int]:
-    """Return counts since boot: memory errors that were corrected and not, by EDAC, and
-    machine-check exceptions. What this machine does not count is left out."""
+    """Return counts since boot: corrected and uncorrected memory errors by EDAC, and machine-check
+    exceptions. Counters that this machine does not have are left out."""
     counts: dict[str, int] = {}
     for file, name in (("ce_count", "corrected"), ("ue_count", "uncorrected")):
         numbers = [

@@ -1,10 +1,11 @@
-"""Tests memory: nearly all that is free is filled with patterns and compared, again and again until
+"""Tests memory: nearly all free memory is filled with patterns and compared, again and again until
 the time is over.
 
-What is written at a place depends on the place, so that a fault of address lines shows as well as
-one of a cell. In each round all is written before anything is compared, so that cells have to hold
-what they were given. ctypes calls memmove and memcmp without the interpreter's lock: each CPU tests
-its part at the memory's own speed. Memory that the kernel and this program use is not tested.
+The pattern at a place depends on the place, so that a fault of address lines shows as well as a
+fault of a cell. In each round all memory is written before any is compared, so that cells have to
+hold their contents for a while. ctypes calls memmove and memcmp without the interpreter's lock, so
+each CPU tests its part at the memory's own speed. Memory in use by the kernel and this program is
+not tested.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _CHUNK = 32 * MIB
 _RESERVE, _SHARE = 96 * MIB, 0.04  # left for the kernel and the agent: the larger of the two
 _MOST_THREADS = 32
 _MOST_FAULTS = 4  # that a thread tells
-# bytes by which the pattern of each MiB is shifted against the one before: 65 lines of a cache
+# bytes by which each MiB's pattern is shifted from the MiB before: 65 lines of a cache
 _STRIDE = 4160
 _COMPLEMENT = bytes(range(255, -1, -1))
 _libc = ctypes.CDLL(None)
@@ -39,8 +40,8 @@ _libc.memmove.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 @dataclass(frozen=True, slots=True)
 class MemoryFault:
-    """A byte that did not hold what was written. `physical`: its address in the machine, None if
-    that is not known."""
+    """A byte that did not hold its value. `physical`: its address in the machine, None if not
+    known."""
 
     wrote: int
     read: int
@@ -108,7 +109,7 @@ _COUNTED = {
 
 
 def _available(root: Path) -> int:
-    """Return the bytes that may be taken."""
+    """Return the bytes of memory that may be tested."""
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", (root / "proc/meminfo").read_text(), re.M)
     except OSError:
@@ -126,7 +127,8 @@ class _Part:
         self._chunks, self._pace = chunks, pace
 
     def run(self, step: Callable[[], None]) -> None:
-        """Fill and compare until the time is over; what has been filled by then is compared."""
+        """Fill and compare until the time is over. Memory that has been filled by then is
+        compared."""
         held: list[_Chunk] = []
         unit = b""
         try:
@@ -160,7 +162,7 @@ class _Part:
 
 
 class _Pattern:
-    """Bytes that are written: a MiB that is shifted from place to place."""
+    """The written bytes: a MiB, shifted from place to place."""
 
     def __init__(self, unit: bytes) -> None:
         self.bytes = unit + unit
@@ -168,7 +170,7 @@ class _Pattern:
         self.address = ctypes.addressof(self._buffer)
 
     def at(self, number: int, unit: int) -> int:
-        """Return where the pattern of a MiB begins in `bytes`."""
+        """Return the offset in `bytes` at which the pattern of a MiB begins."""
         return (number * (_CHUNK // MIB) + unit) * _STRIDE % MIB
 
 
@@ -212,8 +214,8 @@ class _Chunk:
 
 
 def _physical(address: int) -> int | None:
-    """Return the physical address behind one of this process:
-    Documentation/admin-guide/mm/pagemap.rst of Linux."""
+    """Return the physical address of an address of this process; None if the kernel does not tell
+    it: Documentation/admin-guide/mm/pagemap.rst of Linux."""
     with suppress(OSError), open("/proc/self/pagemap", "rb") as pages:
         pages.seek(address // mmap.PAGESIZE * 8)
         (entry,) = struct.unpack("<Q", pages.read(8))

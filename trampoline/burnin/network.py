@@ -27,14 +27,14 @@ _DROPS = ("rx_dropped", "tx_dropped")
 
 
 class ThroughputListener:
-    """The port by which a neighbour measures the throughput to this machine: what it sends after
-    the secret is counted and thrown away, and the count is the answer. One neighbour at a time."""
+    """The port at which a neighbour measures the throughput to this machine. The bytes after the
+    secret are counted and dropped, and their number is the answer. One neighbour at a time."""
 
     def __init__(self, secret: str, address: str = "", port: int = PORT) -> None:
         self._secret, self._socket = secret.encode(), None
         if not secret:
             return
-        with suppress(OSError):  # somebody else has the port: this machine is measured by nobody
+        with suppress(OSError):  # another program has the port: nobody can measure this machine
             self._socket = socket.create_server((address, port))
             self.port = self._socket.getsockname()[1]
             threading.Thread(
@@ -138,7 +138,7 @@ def _throughput(plan: BurninPlan, seconds: float, progress: Progress, port: int)
     fetching = _Fetching(plan.url, pace)
     worker = Worker("throughput", fetching.run)
     watch([worker], pace, progress)
-    # the server's fault, most likely: the result itself has to reach it
+    # the server is the likely cause, as the result itself has to reach it
     if worker.error or not fetching.count:
         return TestResult(
             "network", "from the server", "", "skipped", about + (worker.error or "nothing came")
@@ -156,7 +156,7 @@ def _measured(part: str, about: str, count: int, seconds: float) -> TestResult:
 
 
 class _Sending:
-    """Sends to the neighbour's listener. `count`: bytes that it says it has got."""
+    """Sends to the neighbour's listener. `count`: the bytes that the listener has received."""
 
     def __init__(self, plan: BurninPlan, pace: Pace, port: int) -> None:
         self.count, self.seconds = 0, 0.0

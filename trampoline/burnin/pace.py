@@ -1,5 +1,4 @@
-"""The time of a test and how far it is; the threads that carry it out, and the one that watches
-over them."""
+"""The time and the progress of a test; its worker threads, and the watch over them."""
 
 from __future__ import annotations
 
@@ -12,13 +11,13 @@ from trampoline.pipeline import Progress
 
 ENDLESS = 1 << 60  # bytes of a test that goes on until its time is over
 _TICK = 0.5  # seconds between signs of progress
-# seconds without a step after which a thread is given up: a disk may hang in the kernel for ever
+# seconds without progress after which a thread is given up: a disk may hang in the kernel for ever
 _STUCK = 120.0
 _LAST = 10.0  # seconds that threads have to end when the order is replaced
 
 
 class Pace:
-    """A test's bytes and its time. Many threads add, one tells."""
+    """The bytes that a test has done, and its time. Many threads add bytes; one reports."""
 
     def __init__(self, phase: str, total: int, seconds: float) -> None:
         self.phase, self.total, self.seconds = phase, max(total, 1), seconds
@@ -40,12 +39,12 @@ class Pace:
         return time.monotonic() - self._began
 
     def over(self) -> bool:
-        """Return whether no more is to be begun."""
+        """Return whether no further step may begin."""
         return self.stopped or self.elapsed() >= self.seconds
 
     def tell(self, progress: Progress) -> None:
-        """Say how far the test is: of what it is going to reach in its time, should that not be
-        all."""
+        """Report the test's progress. If its time does not suffice for all, the total is the
+        estimated number of bytes at its end."""
         elapsed = max(self.elapsed(), 1e-3)
         reached = int(self._done * max(self.seconds / elapsed, 1.0))
         progress(
@@ -57,7 +56,7 @@ class Pace:
 
 
 class Worker:
-    """A thread of a test. `work(step)` is to call `step` whenever something was done. An OSError
+    """A thread of a test. `work(step)` must call `step` after each piece of work. An OSError
     becomes `error`."""
 
     def __init__(self, name: str, work: Callable[[Callable[[], None]], None]) -> None:
@@ -70,7 +69,7 @@ class Worker:
         try:
             self._work(self._step)
         except Exception as error:
-            # one part that cannot be tested must not end the tests of others
+            # an error in one part must not end the tests of the others
             self.error = f"{type(error).__name__}: {error}"
 
     def _step(self) -> None:
@@ -79,7 +78,7 @@ class Worker:
 
 def watch(workers: Sequence[Worker], pace: Pace, progress: Progress, stuck: float = _STUCK) -> None:
     """Run the workers until all have ended or are stuck. An exception of `progress` ends them and
-    is passed on."""
+    is raised."""
     try:
         for worker in workers:
             worker.thread.start()

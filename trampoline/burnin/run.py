@@ -24,10 +24,9 @@ def burnin(
     progress: Progress,
     most_memory: int | None = None,
 ) -> tuple[TestResult, ...]:
-    """Test this machine; return the results. Raises PrimeError where the order says nothing to
-    test.
+    """Test this machine; return the results. Raises PrimeError if the order names no test.
 
-    most_memory  bytes that are tested at most; None: nearly all that is free
+    most_memory  bytes that are tested at most; None: nearly all free memory
     """
     plan = order.burnin
     if plan is None:
@@ -52,7 +51,7 @@ def burnin(
 
 
 def chosen(order: Order, disks: Sequence[Disk], write: bool) -> list[tuple[Disk, bool]]:
-    """Return the local disks, and whether each may be written: those that a mark keeps are only
+    """Return the local disks, and whether each may be written. Disks that a mark keeps are only
     read."""
     mine = erasable(disks, order.keep)
     return [(disk, write and disk in mine) for disk in disks if disk.local]

@@ -1,12 +1,12 @@
-"""Tests disks: their surface, in stretches that are evenly spread however short the time is, and
-what they say of their health (`health`).
+"""Tests disks: their surfaces, in stretches that are evenly spread however short the time is, and
+their health reports (`health`).
 
-The stretches' order is that of van der Corput's sequence: whenever the test ends, those that were
-tested lie evenly over the disk, and the result says which share they are. A disk that may be
-written is written stretch by stretch in groups, flushed, read back, compared and left as zeros. In
-each page stands where it belongs, so that a write that went elsewhere shows as one that was lost.
-Other disks are read. Reads and writes go past the kernel's cache, and a group is as large as the
-caches of common drives. All disks are tested at the same time.
+The stretches follow van der Corput's sequence: whenever the test ends, the tested stretches are
+evenly spread over the disk, and the result names their share. A disk that may be written is tested
+in groups of stretches: each group is written, flushed, read back, compared and left as zeros. Each
+written page contains its own place on the disk, so that a write to a wrong place is noticed like a
+lost write. Other disks are only read. Reads and writes bypass the kernel's cache, and a group is as
+large as the caches of common drives. All disks are tested at the same time.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def _result(
 
 
 def spread(count: int) -> Iterator[int]:
-    """Yield 0 to `count` - 1, each once, so that those of any beginning are evenly spread."""
+    """Yield each number from 0 to `count` - 1 once, in an order in which the first numbers are
+    always evenly spread."""
     bits = max(count - 1, 0).bit_length()
     for number in range(1 << bits):
         place = int(f"{number:0{bits}b}"[::-1], 2) if bits else 0
@@ -104,7 +105,7 @@ class Surface:
         self._spent = {way: {zone: [0.0, 0.0] for zone in _ZONES} for way in ("read", "write")}
 
     def run(self, step: Callable[[], None]) -> None:
-        """Test until the time is over, all is tested, or there have been too many errors."""
+        """Test until the time is over, the whole disk is tested, or there are too many errors."""
         stretches = (place * STRETCH for place in spread(-(-self.disk.size // STRETCH)))
         try:
             if self.write:
@@ -115,8 +116,8 @@ class Surface:
             self.errors.append(str(error))
 
     def figures(self) -> dict[str, float]:
-        """Return the measurements: MB/s on the whole and in each third of the disk, and the share
-        that was tested."""
+        """Return the measurements: MB/s on the whole disk and in each third of it, and the tested
+        share."""
         found = {
             "tested_percent": 100.0 * self.tested / max(self.disk.size, 1),
             "tested_bytes": float(self.tested),
@@ -220,13 +221,13 @@ class Surface:
 
 
 def _address_pages(pattern: mmap.mmap, at: int, length: int) -> None:
-    """Write into each page where on the disk it belongs."""
+    """Write into each page its place on the disk."""
     for page in range(0, length - 7, PAGE):
         struct.pack_into("<Q", pattern, page, at + page)
 
 
 def _first_difference(one: mmap.mmap, other: mmap.mmap, length: int) -> int | None:
-    """Return where the first `length` bytes differ first; None if nowhere."""
+    """Return the offset of the first difference within `length` bytes; None if there is none."""
     with memoryview(one) as left, memoryview(other) as right:
         first, second = (
             ctypes.addressof(ctypes.c_char.from_buffer(view)) for view in (left, right)

@@ -1,1 +1,1 @@
-"""Bytes of a partition that are in use: by its file system's own tables where these are known."""
+"""Bytes of a partition that are in use, by the tables of its file system if these can be read."""

@@ -1,4 +1,4 @@
-"""Findings of readers of file systems about a partition."""
+"""The contents of a partition, as readers of file systems find them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TAIL = 128 << 10  # bytes at a partition's end where md keeps its superblock (f
 class Content:
     """Contents of a partition.
 
-    kind     'ext', 'fat', 'swap', another that is only named, or ''
-    used     bytes in use, in ascending order; None: nobody knows, so all of it may be
-    label    the volume's, in capitals, where that is known
-    changes  bytes that are to be other than they are
+    kind     'ext', 'fat', 'swap', the name of another kind, or ''
+    used     bytes in use, in ascending order; None: not known, so all of the partition may be
+    label    the volume's label in capitals, if it can be read
+    changes  bytes that the copy must have in place of the original ones
     """
 
     kind: str
@@ -31,8 +31,8 @@ class Content:
 
 
 def joined(extents: Iterable[Extent], end: int, size: int) -> tuple[Extent, ...]:
-    """Return extents of a file system that ends at `end`, sorted, united where they touch, clipped;
-    with the tail of its partition of `size` bytes, if that is larger."""
+    """Return extents of a file system that ends at `end`, sorted, merged and clipped. If its
+    partition of `size` bytes is larger, the partition's last bytes are added."""
     tail = [(max(end, size - _TAIL), size)] if end < size else []
     united: list[Extent] = []
     for start, stop in sorted((start, min(stop, end)) for start, stop in extents):

@@ -1,7 +1,7 @@
 """Detection of a partition's contents, and of its bytes in use.
 
-Known are ext2, ext3 and ext4, FAT, and swap. Of everything else (and of a file system that is not
-quite what its reader knows) all is in use: what is empty there is found out by reading it.
+ext2, ext3 and ext4, FAT, and swap can be read. Any other partition, and any file system that its
+reader does not fully know, counts as wholly in use: its empty parts are found by reading.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from trampoline.filesystems.content import Content, Read
 _PAGE = 4096
 _SWAP = (b"SWAPSPACE2", b"SWAP-SPACE")
 _SUSPENDED = (b"S1SUSPEND\0", b"S2SUSPEND\0", b"ULSUSPEND\0", b"LINHIB0001")
-# kinds whose used ranges no reader here tells, by a magic and where it lies; a kind that has a UUID
-# or a label is in `names`, too, with where these lie
+# kinds without a reader of their used ranges: (name, offset of the magic, magic); kinds with a UUID
+# or a label are in `names`, too, with the places of these
 _KINDS = (
     ("xfs", 0, b"XFSB"),
     ("ntfs", 3, b"NTFS    "),
@@ -37,9 +37,9 @@ def look(read: Read, size: int) -> Content:
 
 
 def _swap(read: Read, size: int) -> Content | None:
-    """Read a swap area: its first page says that it is one, and how it is called. What was swapped
-    out died with the machine; so did what a suspended machine left there, for which nobody must
-    look."""
+    """Read a swap area, whose first page has its magic and its name. Swapped-out memory is
+    worthless after the machine's end. So is the image of a suspended machine, which the copy must
+    not resume from."""
     magic = read(10, _PAGE - 10)
     if magic in _SWAP:
         return Content("swap", ((0, _PAGE),))

@@ -1,11 +1,11 @@
 """ext2, ext3 and ext4: the blocks in use, by the groups' bitmaps.
 
 Format: the Linux kernel's Documentation/filesystems/ext4. A machine that was switched off while the
-file system was mounted leaves its newest changes in the journal alone
-(Documentation/filesystems/ext4/journal.rst): the bitmaps on the disk may call a block free that a
-file uses after the next mount. So the journal is read, too, and every bitmap in it counts as well
-as that in its place. What is captured is the disk as it is, the journal included: whoever mounts
-the copy replays it, as they would have on the original.
+file system was mounted has its newest changes only in the journal
+(Documentation/filesystems/ext4/journal.rst): the bitmaps on the disk may then show a block as free
+that a file uses after the next mount. So the journal is read, too, and a block counts as used if
+its bitmap on the disk or any copy of this bitmap in the journal says so. The disk is captured as it
+is, with its journal, which the next mount of the copy replays as on the original.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _MOST_GROUPS = 1 << 22  # 512 TiB at 128 MiB each
 
 @dataclass(frozen=True, slots=True)
 class Super:
-    """The superblock's part that says where things are. Sizes in blocks but for `block` and the two
-    that say bytes."""
+    """The fields of the superblock that tell places. Sizes are in blocks, except `block` and the
+    two named bytes."""
 
     block: int
     blocks: int
@@ -100,8 +100,8 @@ class BlockGroup:
 
 
 def look(read: Read, size: int) -> Content | None:
-    """Return the file system of a partition, with its used ranges and label; None where the
-    partition has no such file system."""
+    """Return the file system of a partition, with its used ranges and label; None if the partition
+    has no ext file system."""
     data = read(_SUPER, _SUPER)
     if len(data) < _SUPER or data[0x38:0x3A] != b"\x53\xef":
         return None
@@ -114,7 +114,8 @@ def look(read: Read, size: int) -> Content | None:
 
 
 class UnknownFilesystem(Exception):
-    """It is of a kind that is not read here, or damaged: nothing is left out then."""
+    """The file system is damaged, or of a kind that is not read here: all of it counts as in
+    use."""
 
 
 def _super(data: bytes, size: int) -> Super:
@@ -195,8 +196,8 @@ def _used(read: Read, about: Super) -> Iterator[Extent]:
 
 
 def runs(bitmaps: list[bytes], count: int) -> Iterator[tuple[int, int]]:
-    """Yield runs [start, stop) of the bits that are set in any of `bitmaps`, of the first
-    `count`."""
+    """Yield runs [start, stop) of bits that are set in any of `bitmaps`, among the first `count`
+    bits."""
     bits = 0
     for bitmap in bitmaps:
         bits |= int.from_bytes(bitmap, "little")
@@ -222,8 +223,7 @@ def _is_power(number: int, base: int) -> bool:
 
 
 def _logged(read: Read, about: Super, groups: list[BlockGroup]) -> dict[int, list[bytes]]:
-    """Return bitmaps that are in the journal and may not have reached their places yet, by their
-    block numbers."""
+    """Return bitmaps in the journal that may not have reached their places yet, by block number."""
     if not about.incompat & _RECOVER:
         return {}
     if not about.journal:
@@ -236,7 +236,7 @@ def _logged(read: Read, about: Super, groups: list[BlockGroup]) -> dict[int, lis
     ):
         logged.setdefault(number, []).append(data)
     for data in logged.pop(about.first, []):
-        # It may have been grown just before; then the groups that are new are not known here.
+        # The file system may have been enlarged just before: the new groups are not known here.
         super_ = data[_SUPER if about.block > _SUPER else 0 :]
         if (
             _u32(super_, 4) | (_u32(super_, 0x150) << 32 if about.incompat & _64BIT else 0)

@@ -1,7 +1,7 @@
 """FAT12, FAT16 and FAT32: the clusters in use, by the allocation table.
 
-Format: Microsoft's FAT specification, 2005. FAT has no journal: after a power cut it is what its
-table says, here as there.
+Format: Microsoft's FAT specification, 2005. FAT has no journal: after a power cut the table alone
+decides, in the copy as in the original.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Geometry(NamedTuple):
 
     @property
     def clusters(self) -> int:
-        """Return how many there are: their number alone says whether it is FAT12, 16 or 32."""
+        """Return the number of clusters, which alone decides whether it is FAT12, 16 or 32."""
         return (self.total - self.data) // self.per_cluster
 
 
 def geometry(boot: bytes) -> Geometry | None:
-    """Return the geometry in the boot sector; None where the sector is of no such file system."""
+    """Return the geometry in the boot sector; None if the sector belongs to another kind."""
     if len(boot) < 512 or boot[510:] != b"\x55\xaa" or boot[0] not in (0xEB, 0xE9):
         return None
     sector, per_cluster, reserved, tables, root, small, small_table = struct.unpack_from(
         "<HBHBHHxH", boot, 11
     )
-    # numbers that do not fit into 16 bits stand further behind, and the small fields hold 0
+    # numbers that do not fit into 16 bits are in later fields, and the small fields are 0
     total, table = (
         small or struct.unpack_from("<I", boot, 32)[0],
         small_table or struct.unpack_from("<I", boot, 36)[0],
@@ -57,8 +57,8 @@ def geometry(boot: bytes) -> Geometry | None:
 
 
 def look(read: Read, size: int) -> Content | None:
-    """Return the file system of a partition, with its used ranges and label; None where the
-    partition has no such file system."""
+    """Return the file system of a partition, with its used ranges and label; None if the partition
+    has no FAT file system."""
     boot = read(512, 0)
     found = geometry(boot)
     if found is None or found.per_cluster & (found.per_cluster - 1) or not found.reserved:
@@ -79,8 +79,8 @@ def look(read: Read, size: int) -> Content | None:
 
 
 def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
-    """Return the table's entries, the two that are no clusters left out; None where it is too
-    short."""
+    """Return the table's entries without the first two, which are no clusters; None if the table is
+    too short."""
     count = clusters + 2
     if clusters <= FAT12_MOST:
         needed = -(-count * 3 // 2)
@@ -106,8 +106,8 @@ def _entries(table: bytes, clusters: int) -> Sequence[int] | None:
 
 
 def _used(entries: Sequence[int], bad: int, data: int, cluster: int) -> Iterator[Extent]:
-    """Yield everything before the clusters, and runs of clusters that are in a chain; not those
-    that cannot be read."""
+    """Yield everything before the clusters, and runs of clusters that belong to files. Clusters
+    marked bad are left out."""
     yield 0, data
     start = -1
     for number, entry in enumerate(entries):

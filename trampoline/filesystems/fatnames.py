@@ -13,7 +13,7 @@ from trampoline.filesystems.fat import FAT12_MOST, FAT16_MOST, geometry
 _FOLDER, _LONG_NAME, _LABEL = 0x10, 0x0F, 0x08
 _LARGEST = 1 << 20  # bytes of a folder that are looked at
 _MOST = 4096  # files and folders that are looked at
-# that are read of all folders together: each cluster is two waits for the disk
+# clusters that are read of all folders in all, as each costs two reads of the disk
 _CLUSTERS, _BYTES = 8192, 1 << 24
 
 
@@ -28,8 +28,8 @@ class _Fat:
     left: Iterator[int]  # an item for each cluster that may still be read
 
     def chain(self, first: int) -> bytes:
-        """Return the contents of a chain of clusters, `_LARGEST` bytes at most, as long as anything
-        is `left`."""
+        """Return the contents of a chain of clusters, at most `_LARGEST` bytes, until `left` is
+        used up."""
         content, seen, number = bytearray(), set[int](), first
         end = {12: 0xFF7, 16: 0xFFF7, 32: 0x0FFFFFF7}[self.bits]
         while 2 <= number < end and number not in seen and next(self.left, None) is not None:
@@ -49,10 +49,10 @@ class _Fat:
 
 
 def below(read: Read, folder: str, depth: int) -> list[str]:
-    """Return the paths of the files below a folder of the root, `depth` folders deep; [] where
-    there is no such thing.
+    """Return the paths of the files below a folder of the root, down to `depth` levels; [] if there
+    is no such folder.
 
-    read  gives so many bytes at an offset of the file system
+    read  returns so many bytes at an offset of the file system
     """
     fat = _open(read)
     if fat is None:
@@ -69,7 +69,7 @@ def below(read: Read, folder: str, depth: int) -> list[str]:
 
 
 def content(read: Read, name: str) -> bytes:
-    """Return a file of the root folder, without zeros at its end; b'' where there is none."""
+    """Return a file of the root folder, without zeros at its end; b'' if there is none."""
     fat = _open(read)
     if fat is None:
         return b""
@@ -82,7 +82,7 @@ def content(read: Read, name: str) -> bytes:
 
 
 def _walk(fat: _Fat, path: str, first: int, depth: int, left: Iterator[int]) -> Iterator[str]:
-    """Yield the files below a folder, until nothing is left of `left`."""
+    """Yield the files below a folder, until `left` is used up."""
     for (name, cluster, is_folder), _ in zip(_entries(fat.chain(first)), left, strict=False):
         if not is_folder:
             yield f"{path}/{name}"
@@ -106,7 +106,8 @@ def _open(read: Read) -> _Fat | None:
 
 
 def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:
-    """Yield the name, first cluster and kind of each entry; long names where there are any."""
+    """Yield (name, first cluster, whether it is a folder) of each entry, with its long name if it
+    has one."""
     long: dict[int, str] = {}
     for at in range(0, len(folder) - 31, 32):
         entry = folder[at : at + 32]
@@ -114,7 +115,7 @@ def _entries(folder: bytes) -> Iterator[tuple[str, int, bool]]:
             return
         if entry[0] == 0xE5:
             long.clear()
-        # long names stand before their entry, last part first; the low bits are the part's number
+        # long names precede their entry, last part first; the low bits are the part's number
         elif entry[11] & _LONG_NAME == _LONG_NAME:
             text = (entry[1:11] + entry[14:26] + entry[28:32]).decode("utf-16-le", "replace")
             long[entry[0] & 0x3F] = text.partition("\0")[0].rstrip("\uffff")

@@ -1,9 +1,9 @@
-"""The journal of ext3 and ext4 (jbd2): which blocks are in it that have not been brought to their
-places yet.
+"""The journal of ext3 and ext4 (jbd2): the blocks in it that have not been written to their places
+yet.
 
-Format: the Linux kernel's Documentation/filesystems/ext4/journal.rst; all of it is big-endian.
-Nothing is replayed. Transactions that were never committed are not told apart: a block too many
-does no harm here.
+Format: the Linux kernel's Documentation/filesystems/ext4/journal.rst; all numbers are big-endian.
+Nothing is replayed. Transactions that were never committed are not distinguished, because an extra
+block does no harm here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class UnknownJournal(Exception):
 def logged(
     block: Callable[[int], bytes], count: int, size: int, wanted: Collection[int]
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield those of the blocks numbered `wanted` that are in the journal: (number, content),
-    oldest first.
+    """Yield (number, content) of those blocks `wanted` that are in the journal, the oldest first.
 
-    block   reads the journal's block of that number, of `count` that have `size` bytes each
+    block   reads the journal's block of that number; there are `count`, of `size` bytes each
     """
     head = block(0)
     magic, kind, _, length, last, first, sequence, start = struct.unpack_from(">IIIIIIII", head)
@@ -61,8 +60,8 @@ def logged(
 
 
 def _tags(data: bytes, features: int) -> Iterator[tuple[int, bool]]:
-    """Yield the blocks that follow a descriptor: their numbers, and whether their first word is not
-    their own."""
+    """Yield, for each block that follows a descriptor, its number, and whether its first word was
+    replaced."""
     at = 12
     while at + 8 <= len(data):
         if features & _CHECKSUM3:

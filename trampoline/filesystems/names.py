@@ -1,9 +1,9 @@
-"""The names by which a system finds a volume: labels and UUIDs of file systems, LUKS and swap,
+"""The names by which a system finds a volume: labels and UUIDs of file systems, LUKS and swap, and
 names of LVM's volume groups.
 
-Read are superblocks alone: ext2 to ext4, XFS, Btrfs, FAT, swap, LUKS, and LVM2's physical volumes.
-What lies inside a volume group, an array or an encrypted volume is not looked into. Everything here
-is what somebody else has written: nothing is believed but its bytes.
+Only superblocks are read: ext2 to ext4, XFS, Btrfs, FAT, swap, LUKS, and LVM2's physical volumes.
+The insides of a volume group, an array or an encrypted volume are not read. All bytes may have been
+written by anybody, so nothing else is assumed about them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from trampoline.filesystems.content import Read
 Name = tuple[str, str]
 """What kind of name it is ('label', 'UUID', 'volume group', 'partition UUID'), and the name."""
 
-# magic, and where it lies; where the UUID and the label lie, and the label's length
+# magic, and its offset; offsets of the UUID and of the label, and the label's length
 _SUPERBLOCKS = (
     (b"\x53\xef", 0x438, 0x468, 0x478, 16),  # ext: Linux, fs/ext4/ext4.h
     (b"XFSB", 0, 32, 108, 12),  # Linux, fs/xfs/libxfs/xfs_format.h
     (b"_BHRfS_M", 0x10040, 0x10020, 0x1012B, 256),  # include/uapi/linux/btrfs_tree.h
     (b"SWAPSPACE2", 4086, 0x40C, 0x41C, 16),  # include/linux/swap.h
 )
-# FAT's file system type, and where it, the volume's number and its label lie (EFI FAT32, 1.03)
+# FAT's file system type, and the offsets of it, of the volume's number and of its label (EFI FAT32,
+# 1.03)
 _FAT = ((b"FAT32", 82, 67, 71), (b"FAT", 54, 39, 43))
 _NO_LABEL = ("", "NO NAME")
 _UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
@@ -32,7 +33,7 @@ _GROUP = re.compile(rb"([A-Za-z0-9+_.-]{1,127}) \{")
 
 
 def look(read: Read) -> Iterator[Name]:
-    """Yield the names of what begins at byte 0 of `read`."""
+    """Yield the names of the volume that begins at byte 0 of `read`."""
     for magic, at, uuid, label, length in _SUPERBLOCKS:
         if read(len(magic), at) == magic:
             digits = read(16, uuid).hex()
@@ -57,15 +58,15 @@ def _named(uuid: str, label: bytes) -> Iterator[Name]:
 
 
 def _text(field: bytes) -> str:
-    """Return a field's text up to its first zero, with what no line can show left out."""
+    """Return a field's text up to its first zero, without characters that cannot be printed."""
     text = field.partition(b"\0")[0].decode("utf-8", "replace")
     return "".join(c for c in text if c.isprintable()).strip()[:100]
 
 
 def _groups(read: Read) -> Iterator[str]:
-    """Yield the name of the volume group that a physical volume is of. LVM2, lib/format_text/
-    layout.h: a label in one of the first four sectors leads to the areas of metadata, whose newest
-    text begins with the group's name."""
+    """Yield the name of the volume group that a physical volume belongs to. LVM2,
+    lib/format_text/layout.h: a label in one of the first four sectors points to the metadata areas,
+    whose newest text begins with the group's name."""
     for at in range(0, 2048, 512):
         label = read(512, at)
         if label[:8] == b"LABELONE" and label[24:32] == b"LVM2 001":

@@ -1,1 +1,1 @@
-"""The ramdisk's recipe, on the build machine. Nothing in here travels to a node."""
+"""The ramdisk's recipe, for the build machine. Nothing of it is in the ramdisk."""

@@ -1,8 +1,8 @@
 """The newc cpio format, as the kernel reads it
 (Documentation/driver-api/early-userspace/buffer-format.rst).
 
-Written here, not by the cpio program, so that the same files always give the same bytes: names
-sorted, times, owners and inode numbers all fixed.
+Archives are written here, and not by the cpio program, so that equal files always give equal bytes:
+names are sorted, and times, owners and inode numbers are fixed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from stat import S_IFDIR, S_IFLNK, S_IFREG
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file, folder or symbolic link: its mode with the type in it, and its content (a link's is
-    its target)."""
+    """A file, folder or symbolic link. `mode` includes the type; `content` of a link is its
+    target."""
 
     mode: int
     content: bytes = b""
@@ -30,7 +30,7 @@ def link(target: str) -> Entry:
 
 
 def folder(mode: int = 0o755) -> Entry:
-    """Return a folder; those above a file are made by `archive` if they are not given."""
+    """Return a folder. `archive` adds missing folders above files."""
     return Entry(S_IFDIR | mode)
 
 

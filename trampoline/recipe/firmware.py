@@ -1,9 +1,8 @@
-"""Firmware files: what drivers load into their hardware before it works, from the distribution's
-packages.
+"""Firmware files that drivers load into their hardware, from the distribution's packages.
 
-Which files a driver may ask for stands in its module (`modules.firmware`). Most are not free
-software: Debian has them in the component `non-free-firmware`, which a site enables or not. They
-are fetched where the ramdisk is built, and are never shipped with COD.
+A driver's module names the files that it may load (`modules.firmware`). Most are not free software:
+Debian has them in the component `non-free-firmware`, which a site enables or not. They are fetched
+where the ramdisk is built, and are never shipped with COD.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PACKAGES = (
     "firmware-qlogic",
     "firmware-realtek",
 )
-# Files that no package of Debian 12 has, by driver, and whose hardware does not work because of it.
+# Drivers whose files no package of Debian 12 has, so that their hardware does not work.
 UNPACKAGED = {
     "acenic": "Alteon AceNIC, gigabit cards of the 1990s",
     "aic94xx": "Adaptec SAS controllers AIC-9405 and AIC-9410",
@@ -46,8 +45,8 @@ def available() -> list[str]:
 
 
 def tree(root: Path, needs: Mapping[str, Sequence[str]]) -> dict[str, cpio.Entry]:
-    """Return the ramdisk's `lib/firmware`: the files that drivers name in `needs`, of the packages
-    unpacked in `root`."""
+    """Return the ramdisk's `lib/firmware`: those of the files named in `needs` that the packages
+    unpacked in `root` have."""
     files = {file: root / "lib/firmware" / file for named in needs.values() for file in named}
     return {
         f"lib/firmware/{file}": cpio.file(path.read_bytes())
@@ -59,7 +58,7 @@ def tree(root: Path, needs: Mapping[str, Sequence[str]]) -> dict[str, cpio.Entry
 def lacking(
     entries: Mapping[str, cpio.Entry], needs: Mapping[str, Sequence[str]]
 ) -> dict[str, list[str]]:
-    """Return the files that drivers name and a ramdisk does not have, by driver."""
+    """Return the files that drivers name and the ramdisk does not have, by driver."""
     found = {
         driver: [file for file in files if f"lib/firmware/{file}" not in entries]
         for driver, files in needs.items()
@@ -68,7 +67,7 @@ def lacking(
 
 
 def note(missing: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """Return what `lacking` means, for people, and the remedy; '' where there is none."""
+    """Return a sentence for people about missing firmware, and the remedy; '' if there is none."""
     rest = sorted(set(missing) - set(UNPACKAGED))
     absent = sorted(set(PACKAGES) - set(available()))
     if rest:

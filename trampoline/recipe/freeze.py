@@ -3,9 +3,9 @@ compiled into one zip.
 
     python3.11 -S freeze.py CHECKOUT ZIP MODULE... -- STANDARD_MODULE...
 
-Which of the standard library's modules are needed is found out by doing: the named ones are
-imported, and what has then been loaded goes in. Prints a JSON object: `modules`, the names that
-went in; `dynamic`, files of extension modules.
+The needed modules of the standard library are found by importing the named ones: all modules that
+are loaded afterwards go into the zip. Prints a JSON object: `modules`, the names in the zip;
+`dynamic`, files of extension modules.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Never loaded, though the standard library tries to and goes on without: they would bring OpenSSL,
-# bzip2 and xz along.
+# Never loaded, as they would need OpenSSL, bzip2 and xz. The standard library tries to load them,
+# and works without.
 ABSENT = ("_bz2", "_hashlib", "_lzma", "_ssl", "ssl")
 # Loaded late, by name: codecs, and what shows a traceback.
 LATE = (
@@ -31,10 +31,11 @@ LATE = (
 
 
 def loaded(names: list[str]) -> tuple[dict[str, str], list[str]]:
-    """Return the standard modules loaded once `names` are (module -> source file), and files of
-    extension modules.
+    """Return (standard modules that are loaded once `names` are, by name, with their source files;
+    files of extension modules).
 
-    To be called before anything else is imported. What is frozen into the interpreter is left out.
+    Must be called before anything else is imported. Modules frozen into the interpreter are left
+    out.
     """
     for name in ABSENT:
         sys.modules[name] = None  # type: ignore[assignment]
@@ -51,8 +52,8 @@ def loaded(names: list[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def bytecode(name: str, path: Path, level: int) -> tuple[str, bytes]:
-    """Return a module's place in the zip, and its bytecode as an unchecked hash-based pyc (PEP 552:
-    no times in it)."""
+    """Return a module's path in the zip, and its bytecode as an unchecked hash-based pyc (PEP 552),
+    which contains no times."""
     import importlib.util
     import marshal
 
@@ -64,8 +65,8 @@ def bytecode(name: str, path: Path, level: int) -> tuple[str, bytes]:
 
 
 def main(checkout: str, target: str, *names: str) -> None:
-    """Write the zip: stored, not deflated, because the ramdisk is compressed as a whole and starts
-    quicker so."""
+    """Write the zip without compression, because the ramdisk is compressed as a whole, and Python
+    then starts faster."""
     middle = names.index("--")
     sources, dynamic = loaded(list(names[middle + 1 :]))
     import json
@@ -76,8 +77,8 @@ def main(checkout: str, target: str, *names: str) -> None:
     for name in names[:middle]:
         base = Path(checkout, *name.split("."))
         path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-        # Docstrings stay in these: without, dataclasses write one for each record at every start,
-        # which takes longer.
+        # Docstrings stay in these: without them, dataclasses generate one for each record at every
+        # start, which takes longer.
         files.update([bytecode(name, path, 1)])
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for place in sorted(files):

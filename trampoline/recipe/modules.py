@@ -1,7 +1,7 @@
 """The kernel's modules in the ramdisk, and the lists that modprobe reads.
 
-depmod is not used: what it would say stands in each module's `.modinfo` section, and reading that
-here needs no root and gives the same bytes everywhere.
+depmod is not used: each module's `.modinfo` section has the facts, and reading them here needs no
+root and gives the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ LAB = (
     "xhci_pci",
 )
 FIRMWARE_DISKS = "edd"  # what a BIOS says of its disks, which no device asks for by an alias
-# Folders of modules for any server: wired networks and their PHYs, disks, the buses that they hang
-# on, and what counts errors of memory.
+# Folders of modules for any server: wired networks and their PHYs, disks, the buses that they are
+# attached to, and counters of memory errors.
 GENERIC = (
     "drivers/ata",
     "drivers/block",
@@ -65,8 +65,13 @@ GENERIC_EXTRA = (*LAB, "xen-netfront", "xen-blkfront", "mptsas", "usbcore", "vmd
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """A kernel module: its path under the kernel's folder, what it needs first, the aliases that it
-    answers to, and the firmware files that it may load into its hardware."""
+    """A kernel module.
+
+    path      under the kernel's folder
+    needs     modules that must be loaded before
+    aliases   names of devices and others that it serves
+    firmware  files that it may load into its hardware
+    """
 
     path: str
     needs: tuple[str, ...]
@@ -75,8 +80,8 @@ class Module:
 
 
 def tree(root: Path, flavour: str, extra: Sequence[str] = ()) -> dict[str, cpio.Entry]:
-    """Return the ramdisk's `lib/modules` for a flavour, and `extra` modules, from the unpacked
-    kernel package in `root`."""
+    """Return the ramdisk's `lib/modules` with the modules of a flavour and the modules `extra`,
+    from the unpacked kernel package in `root`."""
     folder = _folder(root)
     chosen = _modules(folder, flavour, extra)
     place = f"lib/modules/{folder.name}"
@@ -95,7 +100,7 @@ def tree(root: Path, flavour: str, extra: Sequence[str] = ()) -> dict[str, cpio.
 
 
 def firmware(root: Path, flavour: str) -> dict[str, tuple[str, ...]]:
-    """Return the firmware files that a flavour's modules name, by module; those without any are
+    """Return the firmware files that a flavour's modules name, by module; modules without any are
     left out."""
     chosen = _modules(_folder(root), flavour, ())
     return {name: module.firmware for name, module in chosen.items() if module.firmware}
@@ -106,7 +111,7 @@ def _folder(root: Path) -> Path:
 
 
 def _modules(folder: Path, flavour: str, extra: Sequence[str]) -> dict[str, Module]:
-    """Return a flavour's modules and what they need, by name, sorted."""
+    """Return a flavour's modules and those that they need, by name, sorted."""
     known = {_name(path.name): path for path in (folder / "kernel").rglob("*.ko")}
     names = [*_chosen(known, folder, flavour), *extra]
     chosen: dict[str, Module] = {}
@@ -164,8 +169,8 @@ def _modinfo(elf: bytes) -> list[str]:
 
 
 def _dep_lines(chosen: dict[str, Module]) -> Iterator[str]:
-    """Yield lines of modules.dep: a module and everything that it needs, nearest first, as depmod
-    writes them."""
+    """Yield the lines of modules.dep: a module and all modules that it needs, nearest first, in the
+    format of depmod."""
     for module in chosen.values():
         needs: list[str] = []
         waiting = list(module.needs)

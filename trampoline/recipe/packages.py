@@ -34,12 +34,12 @@ LIMIT = 1 << 30
 
 
 class PackagesMissing(Exception):
-    """The package lists or the archive are out of reach."""
+    """The package lists or the archive cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Package:
-    """A package file of the archive: its file name (which has the version in it) and SHA-256."""
+    """A package file of the archive: its file name, which includes the version, and its SHA-256."""
 
     file: str
     sha256: str
@@ -47,7 +47,7 @@ class Package:
 
 @contextmanager
 def alone(cache: Path) -> Iterator[None]:
-    """Let builds that share a cache take turns: two would unpack into the same folder."""
+    """Lock the cache, because two builds that share it would unpack into the same folder."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -62,14 +62,14 @@ def wanted(packages: Sequence[str] = PACKAGES) -> list[Package]:
 
 
 def exactly(packages: Sequence[str]) -> list[Package]:
-    """Return `packages`, and nothing that they depend on, at the versions that apt would install
+    """Return `packages`, without their dependencies, at the versions that apt would install
     today."""
     return _listed(run("apt-get", "download", "--print-uris", *packages))
 
 
 def closure(packages: Sequence[str]) -> list[Package]:
-    """Return `packages` (names, or apt's patterns) with all that they depend on, as apt would
-    install them on an empty disk.
+    """Return `packages` (names, or apt's patterns) and all their dependencies, as apt would install
+    them on an empty disk.
 
     Recommended packages are left out. Reads apt's lists only.
     """
@@ -107,7 +107,7 @@ def unpacked(packages: list[Package], cache: Path) -> Path:
 
 
 def fetched(packages: list[Package], folder: Path) -> list[Path]:
-    """Return the packages' files in `folder`, fetched where they are not there yet. Raises
+    """Return the packages' files in `folder`, and fetch those that are missing there. Raises
     PackagesMissing."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [p for p in packages if not _is_whole(folder / p.file, p.sha256)]
@@ -127,7 +127,7 @@ def fetched(packages: list[Package], folder: Path) -> list[Path]:
 
 
 def _prune(folder: Path, used: list[Path]) -> None:
-    """Remove package files that are not `used` now beyond LIMIT, those of the oldest builds
+    """Delete package files that are not `used` now beyond LIMIT, those of the oldest builds
     first."""
     total = sum(path.stat().st_size for path in used)
     others = {*folder.glob("*.deb")} - {*used}
@@ -147,8 +147,8 @@ def _name_and_version(file: str) -> str:
 
 
 def run(*command: str, cwd: Path | None = None) -> str:
-    """Return what one of apt's programs prints; its lists are fetched where they are missing.
-    Raises PackagesMissing."""
+    """Run one of apt's programs and return its output. If it fails for root, apt's lists are
+    updated and it is run again. Raises PackagesMissing."""
     # apt's own download user cannot write into a private folder, and would only warn about it
     options = ("-q", "-o", "APT::Sandbox::User=root") if command[0] == "apt-get" else ()
     whole = [command[0], *options, *command[1:]]

@@ -1,5 +1,5 @@
-"""Python for the ramdisk: the distribution's interpreter, its libraries, and one zip of what the
-agent imports."""
+"""Python for the ramdisk: the distribution's interpreter, its libraries, and one zip of the modules
+that the agent imports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROJECT = ("trampoline", "cod")
 
 
 def tree(root: Path, checkout: Path, scratch: Path) -> dict[str, cpio.Entry]:
-    """Return everything that `python3 -m trampoline.ctramp` needs. `root` has the unpacked
+    """Return all files that `python3 -m trampoline.ctramp` needs. `root` has the unpacked
     packages."""
     mine, others = reachable(AGENT, checkout)
     archive = scratch / "python311.zip"
@@ -48,8 +48,8 @@ def tree(root: Path, checkout: Path, scratch: Path) -> dict[str, cpio.Entry]:
 def libraries(
     root: Path, programs: list[Path], late: tuple[str, ...] = ()
 ) -> dict[str, cpio.Entry]:
-    """Return the shared libraries that `programs` are linked with, those that they open `late`, and
-    the loader, where the loader looks for them."""
+    """Return the shared libraries that `programs` are linked with, those that they load later
+    (`late`), and the loader, at the paths where the loader looks for them."""
     found = {root / name for name in late}
     for program in programs:
         output = subprocess.run(
@@ -66,8 +66,8 @@ def libraries(
 
 
 def reachable(names: tuple[str, ...], checkout: Path) -> tuple[list[str], list[str]]:
-    """Return the project's modules that `names` lead to, and the other modules that those
-    import."""
+    """Return the project's modules that `names` import, directly or not, and the foreign modules
+    that these import."""
     mine: set[str] = set()
     others: set[str] = set()
     waiting = list(names)
@@ -90,8 +90,8 @@ def source(name: str, checkout: Path) -> Path | None:
 
 
 def imports(path: Path, package: str) -> Iterator[str]:
-    """Yield names of the modules that the source in `path` imports, also inside functions; not
-    those for typing alone."""
+    """Yield the names of the modules that the source in `path` imports, also inside functions,
+    except those for typing only."""
     for node in _running(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -103,8 +103,8 @@ def imports(path: Path, package: str) -> Iterator[str]:
 
 
 def _running(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield all nodes but those under `if TYPE_CHECKING` and `if __name__ == "__main__"`: a node
-    does not run them."""
+    """Yield all nodes except those under `if TYPE_CHECKING` and `if __name__ == "__main__"`, which
+    do not run in a node's trampoline."""
     for node in ast.iter_child_nodes(tree):
         if not (
             isinstance(node, ast.If) and re.search("TYPE_CHECKING|__main__", ast.unparse(node.test))
@@ -119,8 +119,8 @@ def _loader(root: Path) -> list[str]:
 
 
 def run(root: Path, program: Path, *arguments: str | Path) -> str:
-    """Return what an unpacked program prints, run with its own libraries and nothing that could
-    vary from run to run."""
+    """Run an unpacked program and return its output. It runs with its own libraries, and with
+    nothing that could vary from run to run."""
     variables = {
         "PATH": os.defpath,
         "PYTHONHOME": str(root / "usr"),
