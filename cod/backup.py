@@ -1,6 +1,6 @@
 """Backup and restore of a whole site: `cod backup FOLDER`, `cod restore FOLDER`.
 
-A backup folder holds sets, one for each backup, and what sets share::
+A backup folder holds sets, one for each backup, and the files that sets share::
 
     sets/20260131T030000Z/set.json     what belongs to the set, with digests; written last
     sets/20260131T030000Z/database.gz  every row (`cod.store.backup`)
@@ -8,10 +8,10 @@ A backup folder holds sets, one for each backup, and what sets share::
                                        loaders, the trampoline
     images/DIGEST/                     images as they are served (`cod.images.store`)
 
-Files and images are named by their digests and copied once, so a second backup copies what is new.
-Each copied image is read back and checked. The server may run meanwhile: the rows are of one
-moment, and an image that was deleted after that moment, before it was copied, makes the backup
-begin anew. What a crash leaves behind is no set.
+Files and images are named by their digests and copied once, so a second backup copies only what is
+new. Each copied image is read back and checked. The server may run meanwhile. All rows are read at
+one moment; when an image was deleted between that moment and its copying, the backup begins anew.
+After a crash, the unfinished set does not count as a set.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cod.store import backup as rows
 from cod.store import schema
 from cod.store.images import images
 
-# folders of the data folder that a backup leaves out
+# subfolders of the data folder that a backup leaves out
 NOT_KEPT = {"run", "cache", "incoming", "images", "consoles"}
 TRIES = 3  # snapshots of the database, where images are deleted while they are copied
 LARGEST_NAMED = 1 << 20  # bytes of a file outside the data folder that the site file names
@@ -49,8 +49,8 @@ _FORMAT = 1
 
 
 class BackupRefused(Exception):
-    """The backup or restore cannot be done; the sentence says why. What was there before is as it
-    was."""
+    """The backup or restore cannot be done; the message is a sentence that says why. Nothing that
+    was there before has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +96,8 @@ class Done:
 
 
 def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
-    """Add a set to the backups in `folder`; `keep`: how many sets stay, 0: all. Raises
-    `BackupRefused`, OSError."""
+    """Add a set to the backups in `folder`. `keep`: the number of sets that are kept, 0: all.
+    Raises `BackupRefused`, OSError."""
     site, settings = load.load(site_file)
     if folder.resolve().is_relative_to(settings.data.resolve()):
         raise BackupRefused(
@@ -163,7 +163,7 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
 
 
 def sets(folder: Path) -> list[Set]:
-    """Return the complete sets in `folder`, oldest first. Raises `BackupRefused` where one cannot
+    """Return the complete sets in `folder`, oldest first. Raises `BackupRefused` where a set cannot
     be read."""
     return [
         _set(path)
@@ -194,7 +194,7 @@ def _set(path: Path) -> Set:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[None]:
-    """Provide the folder, made now if need be, for this process alone."""
+    """Provide the backup folder, locked for this process; create it where it is missing."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(folder.iterdir()) and not (folder / "sets").is_dir():
         raise BackupRefused(
@@ -217,7 +217,8 @@ def _opened(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _growing(folder: Path) -> Iterator[Path]:
-    """Provide a folder below `folder` that is gone at the end unless it was renamed."""
+    """Provide a temporary folder below `folder`. At the end it is removed, unless it was
+    renamed."""
     growing = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
     try:
         yield growing
@@ -226,8 +227,8 @@ def _growing(folder: Path) -> Iterator[Path]:
 
 
 def _copied(digests: list[str], source: Path, target: Path) -> tuple[int, int, dict[str, str]]:
-    """Copy the images that `target` lacks; returns how many, their bytes, and a sentence by digest
-    for those of which there is no good copy."""
+    """Copy the images that `target` lacks. Return the number of copied images, their bytes, and, by
+    digest, a sentence for each image that could not be copied well."""
     count, size, faults = 0, 0, dict[str, str]()
     for digest in digests:
         if (target / digest).exists():
@@ -259,8 +260,8 @@ def _copy_private(source: str, target: str) -> None:
 
 
 def _files(settings: Settings, target: Path) -> Iterator[Kept]:
-    """Copy the site file, the files that it names, and those of the data folder; each once, by its
-    digest."""
+    """Copy the site file, the files that it names, and the files of the data folder. Each content
+    is copied once, named by its digest."""
     yield Kept("site", str(settings.path), _kept(settings.path, target))
     for *_, path in paths(load.read(settings.path)):
         if (
@@ -291,10 +292,11 @@ def _kept(path: Path, target: Path) -> str:
 
 
 def _forget(folder: Path, keep: int) -> None:
-    """Remove all sets but the newest, and what no set names any more."""
+    """Remove all sets but the newest `keep`, and the files and images that no set names any
+    more."""
     every = sets(folder)
     for old in every[:-keep]:
-        # no set from the first step on, which renames it, whatever is left of it after a crash
+        # the first step renames the set: after a crash, the rest of it does not count as a set
         with _growing(folder / "sets") as going:
             (folder / "sets" / old.name).rename(going / "removed")
     left = every[-keep:]
@@ -324,7 +326,7 @@ def chosen(folder: Path, name: str = "") -> Set:
 
 
 def check(folder: Path, wanted: Set) -> list[str]:
-    """Read the whole set and compare it with its digests; returns a sentence for each fault."""
+    """Read the whole set and compare it with its digests. Return a sentence for each fault."""
     faults = []
     if _digest(folder / "sets" / wanted.name / "database.gz") != wanted.database:
         faults.append("database.gz is not as it was written")
@@ -348,14 +350,13 @@ def restore(
     hold: bool = True,
     say: Callable[[str], object] = lambda line: None,
 ) -> Done:
-    """Put the set's files, images and rows where the site file says; a site file that is there
-    already is kept.
+    """Write the set's files, images and rows to the places that the site file names. A site file
+    that exists already is kept.
 
-    replace  files that are there and differ, and rows, are replaced; otherwise they are a reason to
-             refuse
-    hold     the site is held afterwards, until its machines were compared with the rows
+    replace  replace rows, and files that exist and differ; otherwise these are a reason to refuse
+    hold     hold the site afterwards, until its machines were compared with the rows
 
-    All is read and checked before the first byte is written; the rows come last, in one
+    Everything is read and checked before the first byte is written. The rows come last, in one
     transaction. Raises `BackupRefused`, `rows.BadBackup`, OSError.
     """
     if faults := check(folder, wanted):
@@ -432,8 +433,8 @@ def _target(kept: Kept, settings: Settings) -> Path:
 
 
 def running(run: Path) -> str:
-    """Return the name of a socket in the run folder that a living process listens on; '' where
-    there is none."""
+    """Return the path of a socket in the run folder on which a process listens; '' where there is
+    none."""
     for path, kind in [
         (run / "api.sock", socket.SOCK_STREAM),
         *((p, socket.SOCK_DGRAM) for p in run.glob("*.wake")),

@@ -1,4 +1,4 @@
-"""A child process of the reactor, with what it says."""
+"""Child processes of the reactor, whose output is collected."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from twisted.python.failure import Failure
 
 
 class ChildProcess(ProcessProtocol):
-    """A running program. `ended` fires with (exit status, output, errors), the status None where a
-    signal ended it. Cancelling `ended` kills the program.
+    """A running program. `ended` fires with (exit status, output, errors); the status is None where
+    a signal ended the program. Cancelling `ended` kills the program.
 
     input_  bytes for the program's standard input, which ends after them
-    leads the program is started by setsid(1), and what it has begun is killed with it
-    most  bytes that are kept of the output, and of the errors; None: all
+    leads   the program is started by setsid(1); the processes that it starts are killed with it
+    most    bytes that are kept of the output, and of the errors; None: all
     """
 
     transport: Any
@@ -52,7 +52,7 @@ class ChildProcess(ProcessProtocol):
     def kill(self) -> None:
         """End the program at once."""
         if self._leads and self.transport.pid is not None:  # None: it was reaped
-            with suppress(ProcessLookupError):  # it has not come to be a leader
+            with suppress(ProcessLookupError):  # setsid has not made it a group's leader yet
                 os.killpg(self.transport.pid, SIGKILL)
         with suppress(ProcessExitedAlready):
             self.transport.signalProcess("KILL")

@@ -1,8 +1,8 @@
-"""Named choices of people: drivers of power, switches and file servers, power verbs, tests of a
-burn-in, ways of erasing, roles, single rights, states of deliveries. Standard library only.
+"""Choices with names for people: drivers of power, switches and file servers, power verbs, tests of
+a burn-in, ways of erasing, roles, single rights, states of deliveries. Standard library only.
 
-The options of the command line, the enums of the API, the forms of the portal, the site file's
-checks and the tables of the code are made of these: what is added here is known at every door.
+The command line's options, the API's enums, the portal's forms, the site file's checks and the
+tables of the code are made from these classes: a new member is known in all of them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Self
 
 
 class Choice(StrEnum):
-    """Names that people choose from, each with what it means.
+    """Names that people choose from, each with its meaning.
 
-    about  for people; on pages and in the documentation
+    about  meaning in a few words, for people; shown on pages and in the documentation
     """
 
     about: str
@@ -33,13 +33,13 @@ class Choice(StrEnum):
 
     @classmethod
     def explained(cls) -> str:
-        """Return the names as a sentence lists them, each with what it means in brackets."""
+        """Return the names as a list in a sentence, each followed by its meaning in brackets."""
         *others, last = (f"{member.value} ({member.about})" for member in cls)
         return f"{', '.join(others)} or {last}"
 
     @classmethod
     def abouts(cls) -> dict[str, str]:
-        """Return what each name means."""
+        """Return the meanings by name."""
         return {member.value: member.about for member in cls}
 
 
@@ -50,11 +50,11 @@ class PowerAbilities:
     switch_off   switch off a machine that runs
     tell         tell whether a machine is on
     order_boot   tell a machine what to boot from
-    measure      tell what a machine draws
-    console      what follows consoles of its machines: 'MODULE:CLASS' in `cod.power`; '' for
-                 nothing, and `no_console` is why, the end of a sentence
+    measure      tell how much power a machine draws
+    console      class that follows the consoles of its machines: 'MODULE:CLASS' in `cod.power`; ''
+                 if it has none, for the reason `no_console`, which is the end of a sentence
     type         pass on what people type on a console
-    remedy       what to look at where machines do not answer
+    remedy       what people should look at where machines do not answer
     """
 
     switch_off: bool = True
@@ -78,7 +78,7 @@ class PowerDriverKind(Choice):
     can: PowerAbilities
 
     def __new__(cls, name: str, about: str = "", can: PowerAbilities = _NOTHING) -> Self:
-        """Return the member `name`, which is about that, with its abilities."""
+        """Return the member `name` with its meaning and abilities."""
         member = str.__new__(cls, name)
         member._value_, member.about, member.can = name, about, can
         return member
@@ -196,7 +196,7 @@ class SwitchDriverKind(Choice):
     def __new__(
         cls, name: str, about: str = "", driver: str = "", remedy: str = "", tells: bool = False
     ) -> Self:
-        """Return the member `name`, which is about that."""
+        """Return the member `name` with its meaning and the other fields."""
         member = str.__new__(cls, name)
         member._value_, member.about, member.driver = name, about, driver
         member.remedy, member.tells_macs = remedy, tells
@@ -233,7 +233,7 @@ class FileServerDriverKind(Choice):
     exports: str
 
     def __new__(cls, name: str, about: str = "", exports: str = "") -> Self:
-        """Return the member `name`, which is about that."""
+        """Return the member `name` with its meaning and the directory of its exports."""
         member = str.__new__(cls, name)
         member._value_, member.about, member.exports = name, about, exports
         return member

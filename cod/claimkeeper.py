@@ -1,4 +1,4 @@
-"""A worker's claim to do what one server alone does at a time."""
+"""A worker's claim to work that only one server does at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cod.pool import Pool
 
 
 class ClaimKeeper:
-    """Gets the claim `name` for `server`, renews it in time, and knows when another server's is
-    over: when that has shown no sign of life for `seconds`, as this host has counted. Clocks that
-    differ, or are set, do no harm.
+    """Gets the claim `name` for `server`, renews it in time, and knows when another server's claim
+    is over: when that claim was not renewed for `seconds`, as counted by this host. So clocks that
+    differ, or that are set, do no harm.
 
-    claim  this server's; None: another server has it
+    claim  this server's claim; None: another server has it
     """
 
     def __init__(self, reactor: Any, pool: Pool, name: str, server: str, seconds: float) -> None:
@@ -22,10 +22,10 @@ class ClaimKeeper:
         self._reactor, self._pool = reactor, pool
         self._name, self._server, self._seconds = name, server, seconds
         self._renewed = self._since = 0.0
-        self._seen: Claim | None = None  # another's, as it has been since `_since`
+        self._seen: Claim | None = None  # another server's claim, unchanged since `_since`
 
     def is_due(self) -> bool:
-        """Return whether the claim is to be renewed, or is another's."""
+        """Return whether this server should renew its claim, or look at another server's."""
         age = self._reactor.seconds() - self._renewed
         return self.claim is None or age >= self._seconds / 2
 
@@ -45,14 +45,14 @@ class ClaimKeeper:
         return self.claim
 
     async def give_up(self) -> None:
-        """Let another server have the claim at once, if it is this one's."""
+        """Let other servers have the claim at once, if this server has it."""
         claim, self.claim = self.claim, None
         if claim is not None:
             await self._pool.run(claims.give_up, claim)
 
     def _is_over(self, claim: Claim, begun: float) -> bool:
-        """Return whether another's claim is over. It was read after `begun`, and may have been read
-        long after, so that it is seen from now on."""
+        """Return whether another server's claim is over. The claim was read at some time after
+        `begun`; when it differs from the one seen before, its time counts from now."""
         if self._seen is None or not claims.is_unchanged(claim, self._seen):
             self._seen, self._since = claim, self._reactor.seconds()
         return claim.is_given_up() or begun >= self._since + self._seconds

@@ -1,13 +1,13 @@
-"""The recorded consoles: a folder for each node, in it what its console said, as it came.
+"""The recorded consoles: a folder for each node with its console's output, unchanged.
 
-Whatever a node has ever said is one row of bytes, counted from the beginning; a file holds a
-stretch of it and is called by the count of its first byte and by its tenure (whose it is:
-`cod.policy.nodes.console`), as in ``0000000000065536.v12-1763667000123.log``. A file is never
-written under two tenures. When it is full the next one begins, and the oldest go, so that a node
-never takes more than two files' length. `state` tells how the recording goes.
+All output of a node is one sequence of bytes, counted from the beginning. A file holds a stretch of
+it and is named by the count of its first byte and by its tenure (who the output belongs to:
+`cod.policy.nodes.console`), as in ``0000000000065536.v12-1763667000123.log``. A file never holds
+output of two tenures. When a file is full the next one begins and the oldest are deleted, so that a
+node never takes more than the length of two files. The file `state` tells how the recording goes.
 
-One process writes, any may read; a reader may find that the oldest file has just gone. Folders are
-0700, files 0600.
+One process writes, any may read; a reader may find that the oldest file has just been deleted.
+Folders have the mode 0700, files 0600.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(r"(\d{16})\.([a-z0-9-]+)\.log")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A file: where it begins and how long it is."""
+    """A file of a console's output: the count of its first byte, its tenure and its size."""
 
     path: Path
     start: int
@@ -42,10 +42,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes `start` to `stop` of a console, without those between that the reader may not see.
+    """Bytes `start` to `stop` of a console, without the bytes between that the reader may not see.
 
     first, end  beginning and end of the kept bytes that the reader may see
-    at          time at which the newest of these were written; None: there are none
+    at          time at which the newest of the kept bytes were written; None: there are none
     """
 
     start: int
@@ -58,8 +58,8 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """State of a console's recording: 'recording', or 'lost' with a sentence about why; since
-    when."""
+    """State of a console's recording, 'recording' or 'lost', since `at`; for 'lost', `about` is a
+    sentence that says why."""
 
     state: str
     about: str
@@ -86,8 +86,8 @@ def append(root: Path, node_id: int, tenure: str, data: bytes, size: int) -> Non
 
 
 def surplus(kept: list[Stretch], more: int, size: int) -> list[Stretch]:
-    """Return those of a node's files, oldest first, that have to go when the newest gets `more`
-    bytes: never the newest."""
+    """Return the files of a node, of `kept` (oldest first), that have to be deleted when the newest
+    file gets `more` bytes. The newest file is never among them."""
     total, gone = sum(each.size for each in kept) + more, 0
     while gone < len(kept) - 1 and (total > 2 * size or len(kept) - gone > MOST_FILES):
         total -= kept[gone].size
@@ -96,9 +96,11 @@ def surplus(kept: list[Stretch], more: int, size: int) -> list[Stretch]:
 
 
 def read(root: Path, node_id: int, tenure: str | None, since: int | None, most: int) -> Piece:
-    """Return at most `most` bytes of that tenure (None: of all): from the count `since`, or from
-    the oldest that is kept where that is later; None: the last. A count that the console has not
-    come to yet is as good as 0."""
+    """Return at most `most` bytes of a console, of one tenure (None: of all).
+
+    since  count of the first byte; the oldest kept byte where that is later, or where the console
+           has not reached this count yet; None: return the last bytes
+    """
     kept = [each for each in stretches(_folder(root, node_id)) if tenure in (None, each.tenure)]
     if not kept:
         return Piece(0, b"", 0, 0, 0, None)
@@ -120,7 +122,7 @@ def read(root: Path, node_id: int, tenure: str | None, since: int | None, most: 
 
 
 def _begin_of_last(kept: list[Stretch], count: int) -> int:
-    """Return the count of the byte that so many are from the end on."""
+    """Return the count of the first of the last `count` bytes."""
     for each in reversed(kept):
         if each.size >= count:
             return each.end - count
@@ -129,8 +131,8 @@ def _begin_of_last(kept: list[Stretch], count: int) -> int:
 
 
 def _part(stretch: Stretch, start: int, most: int) -> bytes | None:
-    """Return at most `most` bytes from the count `start` on that are in the file; None where it has
-    gone."""
+    """Return at most `most` bytes of the file, from the count `start` on; None where the file was
+    deleted."""
     try:
         with open(stretch.path, "rb") as file:
             file.seek(start - stretch.start)
@@ -173,8 +175,8 @@ def noted(root: Path, node_id: int) -> State | None:
 
 
 def sweep(root: Path, before: float) -> int:
-    """Delete what was last written to before that time; how many files went. Folders without any go
-    as well."""
+    """Delete the files that were last written to before that time, and folders that are empty then.
+    Return the number of deleted files."""
     gone = 0
     with suppress(FileNotFoundError), os.scandir(root) as entries:
         for entry in [each for each in entries if each.name.isdecimal()]:

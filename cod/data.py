@@ -13,7 +13,7 @@ def path(name: str) -> Path:
     """Return the folder or file `name` ('schema', 'trampoline', 'images', 'web' or a path below one
     of them).
 
-    Raises FileNotFoundError, naming what is missing, when neither place has it.
+    Raises FileNotFoundError, with the name, when neither the package nor a checkout has it.
     """
     for base in (_PACKAGE / "_data", _PACKAGE.parent):
         if (base / name).exists():
@@ -24,7 +24,7 @@ def path(name: str) -> Path:
 
 
 def built(name: str) -> Path | None:
-    """Return the folder `name` that make builds beside the program ('manual', 'widgets'), in the
+    """Return the folder `name` that make has built beside the program ('manual', 'widgets'), in the
     installed package or in a checkout; None: it was not built."""
     for place in (name, f"build/{name}"):
         with suppress(FileNotFoundError):

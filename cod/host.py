@@ -1,4 +1,5 @@
-"""This host's network interfaces, as `ip` of iproute2 tells them. Standard library only."""
+"""This host's network interfaces, as the program `ip` of iproute2 lists them. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ class Unknown(Exception):
 class Interface:
     """A network interface with its IPv4 addresses.
 
-    carrier  True: the link is up; False: no cable, or the other end is off; an interface that is
-             down has none
+    carrier  True: the link is up; False: no cable, or the other end is off; always False for an
+             interface that is down
     """
 
     name: str
@@ -31,7 +32,7 @@ class Interface:
 
 
 def interfaces() -> dict[str, Interface]:
-    """Return the interfaces of this network namespace by name, loopback left out. Raises
+    """Return the interfaces of this network namespace by name, without loopback. Raises
     `Unknown`."""
     try:
         done = subprocess.run(

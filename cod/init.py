@@ -33,9 +33,9 @@ LOADERS = {  # below the boot root, and where Debian and Enterprise Linux keep t
     "pxelinux.0": ("/usr/lib/PXELINUX/pxelinux.0", f"{_EL_SYSLINUX}/pxelinux.0"),
     "lpxelinux.0": ("/usr/lib/PXELINUX/lpxelinux.0", f"{_EL_SYSLINUX}/lpxelinux.0"),
     "ldlinux.c32": (f"{_SYSLINUX}/ldlinux.c32", f"{_EL_SYSLINUX}/ldlinux.c32"),
-    # what reboot.c32 is linked with
+    # the libraries that reboot.c32 is linked with
     "libcom32.c32": (f"{_SYSLINUX}/libcom32.c32", f"{_EL_SYSLINUX}/libcom32.c32"),
-    # how a PXELINUX configuration ends that refuses
+    # for the end of a PXELINUX configuration that refuses to boot
     "reboot.c32": (f"{_SYSLINUX}/reboot.c32", f"{_EL_SYSLINUX}/reboot.c32"),
 }
 FIRST_LIMITS = {"node_limit": 64, "max_lease": 30 * 86400.0}
@@ -54,8 +54,8 @@ def found(
     now: float,
     listen: Sequence[str] = (),
 ) -> list[str]:
-    """Make a site with its data in `folder`; returns what was done, line by line. Nothing that is
-    there is replaced.
+    """Make a site with its data in `folder`; return lines about what was done. Existing files are
+    kept.
 
     listen  ADDRESS:PORT pairs of the portal and the REST API
     """
@@ -128,8 +128,8 @@ def copy_loaders(boot: Path) -> list[str]:
 
 def copy_trampoline(folder: Path) -> list[str]:
     """Copy the generic trampoline that was built in the checkout, where the site has none. The
-    lab's small one, which lacks the drivers of real machines, is never taken: `cod trampoline build
-    lab` puts that one there."""
+    lab's small trampoline lacks the drivers of real machines and is never copied; `cod trampoline
+    build lab` installs it."""
     if (folder / "vmlinuz").exists() and (folder / "ramdisk").exists():
         return []
     with suppress(FileNotFoundError):
@@ -147,8 +147,8 @@ def copy_trampoline(folder: Path) -> list[str]:
 
 
 def annotated(values: Mapping[str, Any]) -> str:
-    """Return the site file as TOML, every key explained; `values` by key (nested by table) stand in
-    for defaults."""
+    """Return the site file as TOML, with an explanation of every key. `values`, by key (nested by
+    table), replace the defaults."""
     lines = [*_comment(HEAD), *_keys(SiteFile, values)]
     for key in keys(SiteFile):
         if key.table is None:
@@ -205,7 +205,8 @@ def _comment(text: str) -> list[str]:
 
 
 def toml(value: Any) -> str:
-    """Return a value as TOML; None as an empty string (such keys are written as comments)."""
+    """Return a value as TOML. None becomes an empty string, since keys without a value are written
+    as comments."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

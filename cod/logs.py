@@ -1,8 +1,8 @@
-"""Logs: one line a message, text for people or JSON for programs, to standard error; Twisted's own
-joins in.
+"""Logs: one line for each message, text for people or JSON for programs, to standard error.
+Twisted's own log is included.
 
 Fields go in `extra`: ``log.info("...", extra={"node": name, "mac": mac})``. Passwords in URLs are
-masked on the way out; nothing else that is secret is ever handed to a logger.
+masked in the output; no other secret is ever given to a logger.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
     "asctime",
     "taskName",
 }
-# C0, DEL, C1; line and paragraph separators; what turns the direction of writing.
+# C0, DEL, C1; line and paragraph separators; characters that change the direction of writing.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s/:@]*:)[^\s/@]+@")
 
@@ -58,7 +58,7 @@ class TextLine(logging.Formatter):
     """``2026-01-31T12:00:00Z info edge confd: n1: order 7.3 done [mac=…]``; a traceback follows,
     indented.
 
-    In brackets are the fields that the message itself does not say.
+    The brackets hold the fields whose values the message does not contain.
     """
 
     def __init__(self, part: str) -> None:
@@ -108,8 +108,8 @@ class JsonLine(logging.Formatter):
 
 
 def _one_line(text: str) -> str:
-    """Return the text with control characters written out: words from outside can neither forge a
-    second line nor steer the terminal that shows the log."""
+    """Return the text with control characters escaped, so that text from outside can neither forge
+    a second line nor control the terminal that shows the log."""
     return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -122,8 +122,8 @@ def _bridge_twisted() -> None:
 
 
 def _from_twisted(event: Any) -> None:
-    """An event of Twisted's log. What it says at 'info' (ports open, factories start) are details,
-    here."""
+    """Log an event of Twisted's log. Its messages at 'info' (ports open, factories start) are
+    logged as 'debug'."""
     from twisted.logger import LogLevel, formatEvent
 
     failure, level = event.get("log_failure"), event.get("log_level")

@@ -1,5 +1,5 @@
-"""Orders, between `flows/agents/orders` and the agent: what an agent shall do now. Travels in the
-ramdisk."""
+"""Orders from `flows/agents/orders` to the agent: what an agent shall do now. This module travels
+in the ramdisk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ChunkSource:
-    """A node that passes an image's chunks on, and is asked before the image's own `url`.
+    """A node that passes an image's chunks on. It is asked before the image's own `url`.
 
     url    http://ADDRESS:PORT
     token  of `wire.chunktoken`, for the node that asks
@@ -25,11 +25,11 @@ class ChunkSource:
 class PassOn:
     """Terms on which a node passes the chunks that it receives on to others.
 
-    port    that it serves on
-    key     hex; by which it checks tokens (`wire.chunktoken`)
-    rate    bytes per second that it sends to all together at most
-    linger  seconds that it stays for the others at most when its own disk is written
-    now     the server's time when the order was made, seconds since 1970: tokens expire by that
+    port    on which the node serves the chunks
+    key     hex; by which the node checks tokens (`wire.chunktoken`)
+    rate    most bytes per second that the node sends to all others together
+    linger  most seconds for which the node goes on serving after its own disk is written
+    now     the server's time when the order was made, seconds since 1970, by which tokens expire
     """
 
     port: int
@@ -43,17 +43,17 @@ class PassOn:
 class ImageSource:
     """One image of a prime order: its source and its target.
 
-    target       'disk' (whole disk) or a partition's number: in the order's layout, or where there
-                 is none, on the map that the image for the whole disk brings
+    target       'disk' (whole disk) or a partition's number: in the order's layout or, without a
+                 layout, in the partition table of the whole-disk image
     compression  'chunks' (COD's served form: `url` is the folder), 'raw', 'gzip' or 'zstd'
     digest       'chunks': BLAKE2b-256 of the manifest; else sha256 of the bytes as served
-    size         bytes of the image as it lies on the disk; for the installer 'qcow2', its virtual
+    size         bytes that the image takes on the disk; for the installer 'qcow2', its virtual
                  size
     installer    'copy'; 'qcow2' (the bytes served are a qcow2 file); or the URL of a static program
                  that is run with the device's path as its argument and the unpacked image on
                  standard input
     installer_digest   sha256 of that program
-    sources      of 'chunks': where else they are, in the order in which they are asked
+    sources      of 'chunks': nodes that also have them, in the order in which they are asked
     mirror       of 'chunks': the folder on a cache, or on the first of several servers, which is
                  asked before `url`; '': there is none
     """
@@ -71,7 +71,7 @@ class ImageSource:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of a layout. Size 0 means the rest of the disk, for the last one.
+    """One partition of a layout. The last one may have the size 0: the rest of the disk.
 
     type  'linux', 'esp', 'bios', 'swap', 'lvm', 'raid', 'data' or a GPT type GUID
     boot  a BIOS starts the system from it, by the boot code that cprime writes
@@ -87,16 +87,16 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Deposit:
-    """Destination of a capture: docs/capture has the protocol.
+    """Destination of a capture; its protocol is in docs/capture.
 
     url     of the capture on the image server, http
-    secret  what opens it, hex; good for this order alone
-    least   bytes that the disk has at least
-    what    is captured: '' the whole disk, 'map' the map of its partitions without their contents,
-            or a partition's number
+    secret  that gives access to it, hex; for this order alone
+    least   bytes that the disk must have at least
+    what    is captured: '' the whole disk, 'map' the partition table without the partitions'
+            contents, or a partition's number
     patience   seconds for which the image server may give no answer
-    others  URLs of the capture on the site's other servers, apart by spaces: for a part of these
-            seconds `url` alone is asked
+    others  URLs of the capture on the site's other servers, separated by spaces; they are asked
+            when `url` has not answered for a part of these seconds
     """
 
     url: str
@@ -112,11 +112,11 @@ class BurninPlan:
     """Tests of a burn-in: see docs/burnin.
 
     seconds  for all tests together; the network's are a small part of them
-    write    the disks that no mark keeps may be written; False: all are read only
+    write    disks may be written, unless a mark keeps them; False: all disks are only read
     url      of a file, for the throughput from the server; '': not measured
-    secret   hex; opens this machine's port for a neighbour that measures the throughput to it
+    secret   hex; gives a neighbour that measures the throughput access to this machine's port
     peer     ADDRESS of a neighbour that is tested at the same time; '': there is none
-    peer_secret   opens the neighbour's port
+    peer_secret   gives access to the neighbour's port
     """
 
     memory: bool
@@ -135,7 +135,7 @@ class TestResult:
     """Result of a test of a part of the machine.
 
     test     'memory', 'disk' or 'network'
-    part     what was tested, for people: 'sda (serial X)', 'eth0'
+    part     the tested part, for people: 'sda (serial X)', 'eth0'
     kind     of a disk: 'hdd', 'ssd' or 'nvme'; else ''
     outcome  'passed', 'failed' or 'skipped'
     about    why it failed or was skipped, as sentences; '' where there is nothing to say
@@ -143,7 +143,7 @@ class TestResult:
              below 0
     """
 
-    __test__ = False  # it is no test of ours, pytest
+    __test__ = False  # tells pytest that this class is no test
 
     test: str
     part: str
@@ -155,14 +155,14 @@ class TestResult:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """One disk's erasure, as its node's history keeps it.
+    """One disk's erasure, as recorded in its node's history.
 
     disk     the kernel's name for the disk
     model, serial, wwid   '' where the disk does not tell
     size     of the disk, bytes
     method   'write zeroes' (by the disk), 'discard', 'overwrite' (by the kernel), 'write zeroes,
-             discard', 'overwrite, discard', or 'truncate' (a file that stands for a disk); where
-             the disk was purged after 'NVMe Format, ', 'NVMe Sanitize (block erase), ',
+             discard', 'overwrite, discard', or 'truncate' (a file in place of a disk); for a purged
+             disk these follow 'NVMe Format, ', 'NVMe Sanitize (block erase), ',
              'ATA Sanitize (crypto erase), ' … 'tables alone': the data stays
     seconds  that the erasure took
     checked  bytes that were read back afterwards, all of them zeros
@@ -180,7 +180,7 @@ class Erasure:
 
 @dataclass(frozen=True, slots=True)
 class Namesake:
-    """A volume on another disk of the node that has the name of one that was written.
+    """A volume on another disk of the node that has the same name as a volume that was written.
 
     kind  of name: 'label', 'UUID' or 'partition UUID' of a file system, or 'volume group'
     name  the name that both have
@@ -194,9 +194,8 @@ class Namesake:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """An order to the agent. `id` is '<node id>.<generation>': the same order repeated has the same
-    id. That of an order to look is another (`look_id`).
-
+    """An order to the agent. `id` is '<node id>.<generation>': a repeated order keeps its id. An
+    order to look has an id of its own (`look_id`).
     action   'wait', 'wipe', 'prime', 'reboot', 'off', 'capture', 'burnin' or 'look'
     disk     rule that picks the target disk: 'first', 'smallest' or 'largest' of those that are
              large enough, or 'serial:X' / 'path:X'
@@ -234,14 +233,15 @@ class Order:
 
 
 def look_id(order_id: str) -> str:
-    """Return the id of the order to look that goes before a node's order: the same number, written
-    otherwise. What an agent says of it means nothing to a server of a release before."""
+    """Return the id of the order to look that precedes a node's order. It has the same number with
+    a 0 in front; servers of earlier releases ignore what an agent reports of it."""
     node, _, generation = order_id.partition(".")
     return f"{node}.0{generation}"
 
 
 def current_id(order_id: str) -> str:
-    """Return the id of the node's order that an order to look goes before; any other as it is."""
+    """Return, for the id of an order to look, the id of the node's order that follows it; any other
+    id is returned unchanged."""
     node, _, generation = order_id.partition(".")
     looks = len(generation) > 1 and generation.startswith("0")
     return f"{node}.{generation[1:]}" if looks else order_id

@@ -27,13 +27,13 @@ class Timer(TimerService):
         self._function, self._at_once = function, at_once
 
     def startService(self) -> None:
-        """Begin."""
+        """Start the timer."""
         self._waits = not self._at_once
         super().startService()  # type: ignore[no-untyped-call]
 
     def stopService(self) -> Deferred[Any]:
-        """End, after the call that is under way, which can see by `running` that it should come to
-        its end."""
+        """Stop the timer, after the call under way. That call can see by `running` that it should
+        end soon."""
         if not self.running:
             return succeed(None)
         done: Deferred[Any] = super().stopService()  # type: ignore[no-untyped-call]
@@ -75,7 +75,7 @@ class Periodic(Timer, ABC):
 
     @abstractmethod
     async def look(self) -> None:
-        """Do what there is to do now."""
+        """Do the work that is due now."""
 
     async def _look(self) -> None:
         try:
@@ -88,8 +88,8 @@ class Periodic(Timer, ABC):
 
 
 class Claimer(Periodic):
-    """A periodic service whose looks begin work that goes on beyond them (`begin`), and that can be
-    told to look now (`wake`). `stopService` waits for all work under way."""
+    """A periodic service whose looks begin work that continues after them (`begin`), and that can
+    be told to look now (`wake`). `stopService` waits for all work under way."""
 
     def __init__(
         self,
@@ -112,8 +112,8 @@ class Claimer(Periodic):
             self.begin(self._look())
 
     def begin(self, work: Coroutine[Deferred[Any], Any, None]) -> None:
-        """Run the coroutine, and remember it until it has ended. It should log what goes wrong with
-        it."""
+        """Run the coroutine; `stopService` waits until it has ended. The coroutine should log its
+        own errors."""
         ended: Deferred[None] = Deferred()
         self._work.add(ended)
 
@@ -124,7 +124,7 @@ class Claimer(Periodic):
         Deferred.fromCoroutine(work).addBoth(end)
 
     def stopService(self) -> Deferred[Any]:
-        """Begin nothing more; fires when what is under way has ended."""
+        """Begin no more work; fires when the work under way has ended."""
         return Deferred.fromCoroutine(self._ended(super().stopService()))
 
     async def _ended(self, looked: Deferred[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Runs flows in database threads: the only place that begins, commits and rolls back.
+"""Runs flows in database threads: the only place that begins, commits and rolls back transactions.
 
 ``pool.run(flow, *args)`` takes one hop into a thread, opens a transaction, calls ``flow(tx,
 *args)``, commits, and takes one hop back: the Deferred fires with the flow's return value, which
@@ -12,7 +12,7 @@ run does no harm.
 ``pool.run_together`` is for many small messages: those that wait at the same time share one
 transaction and its commit.
 
-SQLite has one writer thread a process, MariaDB several. Jobs wait in a priority queue: DHCP (0)
+SQLite has one writer thread a process, MariaDB has several. Jobs wait in a priority queue: DHCP (0)
 before agents (1) before everything else (5).
 """
 
@@ -42,10 +42,10 @@ T = TypeVar("T")
 
 URGENT, NODES, USUAL = 0, 1, 5
 RETRY_FOR = 60.0  # seconds that a flow keeps being retried while the database is away
-# times that a flow is run when others are always quicker to move the node that it has read
+# times that a flow is run when other flows always change the node first that it has read
 RACES = 4
-# flows in one shared transaction, and the seconds after which it takes no further one: DHCP waits
-# for its end, and on SQLite so do the writers of other processes
+# most flows in one shared transaction, and the seconds after which it takes no further flow: DHCP
+# waits for its end, and on SQLite so do the writers of other processes
 SHARING, SHARING_FOR = 64, 0.1
 
 log = logging.getLogger("cod.pool")
@@ -61,7 +61,7 @@ def in_transaction(
 
 @dataclass(slots=True)
 class _Call(Generic[T]):
-    """A flow with its arguments, and who waits for what it returns.
+    """A flow with its arguments, and the Deferred for its result.
 
     committed  returns whether the flow's work is in the database; None: the flow may run twice
     """
@@ -134,17 +134,18 @@ class Pool:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> Deferred[T]:
-        """Run `flow` like `run`, and not again when its commit succeeded and only the answer was
-        lost: `committed(tx)`, asked then, returns whether the flow's work is in the database."""
+        """Run `flow` like `run`, but not again when its commit succeeded and only the answer was
+        lost. Then `committed(tx)` is called: it returns whether the flow's work is in the
+        database."""
         return self._put(USUAL, self.engine, _Call(flow, args, kwargs, committed))
 
     def run_together(
         self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Deferred[T]:
-        """Run `flow` like `run_at(NODES)`, in one transaction with others that wait, in the order
-        in which they were asked for. Only one such transaction is under way at a time.
+        """Run `flow` like `run_at(NODES)`, in one transaction with other flows that wait, in the
+        order of the calls. Only one such transaction is under way at a time.
 
-        A flow that raises harms itself alone: its changes are undone, those of the others are
+        A flow that raises affects only itself: its changes are undone, those of the others are
         committed. No Deferred fires before the commit.
         """
         call = _Call(flow, args, kwargs)
@@ -176,7 +177,7 @@ class Pool:
     def snapshot(
         self, flow: Callable[Concatenate[Tx, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Deferred[T]:
-        """Run a `flow` like `read`; all that it reads is of one moment."""
+        """Run a `flow` like `read`, with everything that it reads being of one moment."""
         return self._put(USUAL, of_one_moment(self.engine), _Call(flow, args, kwargs))
 
     def _put(self, priority: int, engine: Engine, call: _Call[T]) -> Deferred[T]:
@@ -194,7 +195,7 @@ class Pool:
         return call.done
 
     def queued(self) -> int:
-        """Return jobs that wait, for the metrics."""
+        """Return the number of jobs that wait, for the metrics."""
         return self._jobs.qsize() + len(self._gathered)
 
     @staticmethod
@@ -221,7 +222,7 @@ class Pool:
             try:
                 self._observe(name, time.monotonic() - call.queued, succeeded)
             except Exception:
-                # counting shall not end the thread, which would be the end of every flow
+                # an error in counting must not end the thread, for then no flow would run any more
                 log.exception("%s could not be counted", name)
 
     def close(self) -> None:
@@ -265,9 +266,10 @@ class Pool:
         raise AssertionError("unreachable")
 
     def _share(self) -> None:
-        """Run what waits for a shared transaction in one, and queue the next if more has come.
+        """Run the waiting flows in one shared transaction; queue the next such transaction if more
+        have come.
 
-        If the transaction as a whole fails, each runs again alone: then it is retried like any
+        If the transaction as a whole fails, each flow runs again alone, and is retried like any
         other flow.
         """
         calls = [self._gathered.popleft()]
@@ -299,7 +301,8 @@ class Pool:
     def _run_all(
         self, tx: Tx, calls: list[_Call[Any]], run: Callable[[_Call[Any], Tx], Any]
     ) -> list[Any]:
-        """Run `calls` and, after them, those that wait, which are added to `calls`."""
+        """Run `calls`, and then the flows that wait, which are added to `calls`; return all
+        outcomes."""
         until = time.monotonic() + SHARING_FOR
         outcomes = [run(call, tx) for call in calls]
         while self._gathered and len(calls) < SHARING and time.monotonic() < until:
@@ -316,7 +319,8 @@ class Pool:
 
 
 def _run_in_savepoint(call: _Call[Any], tx: Tx) -> Any:
-    """Return what the call's flow returns, or, its changes undone, the Failure that it ended in."""
+    """Run the call's flow in a savepoint. Return its result; if it fails, undo its changes and
+    return the Failure, or `_AGAIN` after a lost race."""
     savepoint = tx.begin_nested()
     try:
         value = call.run(tx)

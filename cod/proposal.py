@@ -1,8 +1,8 @@
-"""Proposes a new site's [[subnet]] table: what the options of `cod init` leave open is taken from
-this host's network.
+"""Proposes a new site's [[subnet]] table: values that the options of `cod init` leave open are
+taken from this host's network.
 
-What the options say is checked against the host, so that a misspelt interface is refused before
-anything is written.
+The values of the options are checked against the host, so that a misspelt interface is refused
+before anything is written.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ EXAMPLE = {
 
 
 class Unfit(Exception):
-    """This host does not have what the options name; the sentence says what it has and what to
-    do."""
+    """This host lacks something that the options name; the sentence says what the host has and what
+    to do."""
 
 
 def subnet(options: Mapping[str, Any], interfaces: Mapping[str, Interface]) -> dict[str, Any]:
     """Return the keys of the subnet that `options` (keys of [[subnet]]) describe, on one of
     `interfaces`.
 
-    A network behind a relay has no interface: `options` then holds `relay` and `network`. Raises
-    `Unfit`.
+    A network behind a relay has no interface here: then `options` must hold `relay` and `network`.
+    Raises `Unfit`.
     """
     if not any(options.get(key) for key in ("interface", "server", "relay", "network")):
         return named(options)
@@ -55,9 +55,8 @@ def subnet(options: Mapping[str, Any], interfaces: Mapping[str, Interface]) -> d
 
 
 def named(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `options` with a name for the subnet, where it has none: the interface's as a DNS
-    label, else the network's.
-    """
+    """Return `options` with a name for the subnet, if they have none: made of the interface's name,
+    as a DNS label, or else of the network."""
     words = str(options.get("interface") or "") or (
         f"net-{options['network']}".split("/")[0] if options.get("network") else ""
     )
@@ -83,8 +82,9 @@ def check_listen(pairs: Sequence[str], interfaces: Mapping[str, Interface]) -> N
 
 
 def pools(network: str) -> dict[str, list[str]]:
-    """Pools for a network: its upper half for vclusters, a part of the lower one for firmware and
-    trampoline. Nothing where it is no network, or so small that somebody has to say."""
+    """Return pools for a network: its upper half for vclusters, a part of the lower half for
+    firmware and trampoline; {} where `network` is no network, or so small that a person has to
+    choose."""
     try:
         whole = IPv4Network(network)
     except ValueError:
@@ -111,8 +111,8 @@ def _network(text: str) -> IPv4Network:
 
 
 def _interface(options: Mapping[str, Any], interfaces: Mapping[str, Interface]) -> Interface:
-    """Return the interface that is named, else the one that has the server's address or is on the
-    network."""
+    """Return the interface that the options name, else the interface that has the server's address
+    or is on the network."""
     if name := options.get("interface"):
         if name not in interfaces:
             raise Unfit(
@@ -133,8 +133,8 @@ def _interface(options: Mapping[str, Any], interfaces: Mapping[str, Interface]) 
 def _own_address(
     options: Mapping[str, Any], interface: Interface, interfaces: Sequence[Interface]
 ) -> IPv4Interface:
-    """Return the server's address on the interface: the one that is named, or the first on the
-    network."""
+    """Return the server's address on the interface: the address that the options name, or the first
+    on the network."""
     for each in interface.addresses:
         if _is_meant(options, each):
             return each

@@ -1,5 +1,5 @@
-"""Lengths of time and amounts of bytes, as people read and write them, and lists that are cut
-short: one grammar and one wording for the API's clients, commands, pages and notices."""
+"""Lengths of time and amounts of bytes, as people read and write them, and shortened lists: one
+grammar and one wording for the API's clients, commands, pages and notices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BYTES = {unit.lower(): count for unit, count in SIZES.items()} | _LETTERS
 
 
 def span(seconds: float) -> str:
-    """Return a length of time in its one or two largest units, the rest left out: '2 d 3 h', '12
+    """Return a length of time in its one or two largest units, without the rest: '2 d 3 h', '12
     min', '3 min 5 s'."""
     parts: list[str] = []
     left = max(0, round(seconds))
@@ -56,8 +56,8 @@ def span(seconds: float) -> str:
 
 
 def exact_span(seconds: float) -> str:
-    """Return a length of time that somebody has set, to the nanosecond: '1 d 3 h 46 min 40 s', '1.5
-    s'. `read_span` reads it again."""
+    """Return a length of time that somebody has set, exact to the nanosecond: '1 d 3 h 46 min 40
+    s', '1.5 s'. `read_span` reads this form."""
     parts: list[str] = []
     left = round(Decimal(str(seconds)), 9)
     for unit, length in SPANS.items():
@@ -71,8 +71,8 @@ def exact_span(seconds: float) -> str:
 
 
 def read_span(text: str) -> float:
-    """Return seconds of a length of time as people write it: '90', '45min', '12 h', '3 days', '1
-    week', '1d 12h'. Raise ValueError."""
+    """Return the seconds of a length of time as people write it: '90', '45min', '12 h', '3 days',
+    '1 week', '1d 12h'. Raises ValueError."""
     parts = _PART.findall(text.strip().lower())
     whole = _PART.sub("", text.strip().lower()) == ""
     if not parts or not whole or any(unit not in _LENGTHS for _, unit in parts):
@@ -86,7 +86,7 @@ def read_span(text: str) -> float:
 
 
 def size(count: float) -> str:
-    """Return bytes: '1.5 GiB'."""
+    """Return an amount of bytes as text: '1.5 GiB'."""
     number, unit = float(count), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if abs(number) < 1024 or unit == "PiB":
@@ -96,8 +96,8 @@ def size(count: float) -> str:
 
 
 def exact_size(count: int) -> str:
-    """Return bytes that somebody has set, without loss: '200 GB', '1.5 TiB'. `read_size` reads it
-    again."""
+    """Return an amount of bytes that somebody has set, without rounding: '200 GB', '1.5 TiB'.
+    `read_size` reads this form."""
     for unit, bytes_ in sorted(SIZES.items(), key=lambda one: -one[1]):
         if count >= bytes_ and 100 * count % bytes_ == 0:
             whole, hundredths = divmod(100 * count // bytes_, 100)
@@ -106,8 +106,8 @@ def exact_size(count: int) -> str:
 
 
 def read_size(text: str) -> int:
-    """Return bytes as people write them: '500 GB', '1.5TiB', '2T' (of 1024), '4096'. Raise
-    ValueError."""
+    """Return the bytes of an amount as people write it: '500 GB', '1.5TiB', '2T' (of 1024), '4096'.
+    Raises ValueError."""
     match = _PART.fullmatch(text.strip().lower())
     unit = (match[2] or "") if match else None
     if match is None or unit not in _BYTES:
@@ -119,11 +119,11 @@ def read_size(text: str) -> int:
 
 
 def counted(number: int, one: str) -> str:
-    """Return '1 node', '2 nodes'; `one`: what a single thing is called."""
+    """Return '1 node', '2 nodes'; `one`: the word for a single thing."""
     return f"{number} {one}{'' if number == 1 else 's'}"
 
 
 def first_few(words: Sequence[str], most: int, between: str = ", ") -> str:
-    """Return the first `most` words, and how many more there are: 'n1, n2 and 3 more'."""
+    """Return the first `most` words, and the number of the others: 'n1, n2 and 3 more'."""
     more = f"{between.rstrip(', ')} and {len(words) - most} more" if len(words) > most else ""
     return between.join(words[:most]) + more

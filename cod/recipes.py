@@ -1,5 +1,5 @@
-"""Runs the recipes that ship with this program, of the trampoline and of images, from a wheel as
-from a checkout."""
+"""Runs the recipes of the trampoline and of images that ship with this program, from a wheel as
+well as from a checkout."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def inspection(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 def _run(module: str, *words: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a recipe. It packs its own sources and the program's, side by side as in a checkout: so
-    they are copied."""
+    """Run a recipe. A recipe packs its own sources and the program's, which must lie side by side
+    as in a checkout: therefore they are copied."""
     with TemporaryDirectory() as tree:
         _copy(Path(data.__file__).parent, Path(tree, "cod"))
         for name in ("images", "trampoline"):

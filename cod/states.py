@@ -1,32 +1,32 @@
-"""The lifecycles, as tables.
+"""The lifecycles of nodes and others, as tables.
 
-A node's life (the paper's figure 2, and what it leaves out)::
+A node's lifecycle (the paper's figure 2, with the parts that it leaves out)::
 
     off -> trampoline -> inactive | prime -> boot -> active -> (released, seized, boot failed) ->
     trampoline
 
-*trampoline* is the state between two uses. A node is in it from the moment COD wants it in the
-trampoline until the agent has reported and a decision about it has been taken; the decision
-(`policy.nodes.lifecycle.settle`) moves it on in the same transaction. Every road back to the
-reserve pool leads through it, so a node cannot look free without having reported and, where it held
-somebody's data, without having been wiped.
+*trampoline* is the state between two uses. A node is in this state from the moment when COD wants
+it in the trampoline until its agent has reported and COD has decided what to do with the node. The
+decision (`policy.nodes.lifecycle.settle`) changes the state in the same transaction. Every way back
+to the reserve pool leads through this state, so a node cannot look free without having reported
+and, where it held somebody's data, without having been wiped.
 
-A node that is to be captured (saved as an image) takes the same road: active -> trampoline ->
-capture -> trampoline -> boot, its disk marked *system* until it is active again, so that the
-trampoline boots it again and writes nothing.
+A node that is captured (saved as an image) takes the same way: active -> trampoline -> capture ->
+trampoline -> boot. Its disk is marked *system* until it is active again, so that it boots its
+system again and nothing is written.
 
-A free node that is to be burnt in (tested) goes trampoline -> burnin -> trampoline -> inactive, or
-is quarantined with the result. Only disks that are clean are written.
+A free node that is burnt in (tested) goes trampoline -> burnin -> trampoline -> inactive, or is
+quarantined with the result. Only clean disks are written.
 
 Three kinds of state (Ironic's distinction):
 
-- *stable*: nothing is owed; the node may stay for ever;
-- *motion*: something must happen before `deadline` seconds pass (progress moves the deadline on);
-  if it does not, the event `timed_out` is applied and one of `retries` is spent; when none is left,
-  `exhausted`;
-- *final*: the way out is an administrator's word.
+- *stable*: the node may stay in the state for ever;
+- *motion*: the next event must come within `deadline` seconds (progress extends the deadline).
+  Otherwise the event `timed_out` is applied and one of `retries` is spent; when none is left,
+  `exhausted` is applied;
+- *final*: only an administrator can move the node on.
 
-Who holds a node (`nodes.vcluster_id`), for what it is reserved and what its disks hold
+The holder of a node (`nodes.vcluster_id`), its reservation and the content of its disks
 (`nodes.disk`) are columns, not states. `cod states --dot` prints the diagram from these tables.
 """
 
@@ -38,7 +38,7 @@ from typing import Any
 
 
 class NodeState(StrEnum):
-    """State of a node. The values are the words of the database, the API and the history."""
+    """State of a node. The values are used in the database, the API and the history."""
 
     EXPECTED = "expected"
     NEW = "new"
@@ -106,32 +106,32 @@ class NodeEvent(StrEnum):
     ENTERED = "entered"  # an administrator entered a machine that has not reported
     SEEN = "seen"  # an expected machine reported for the first time
     REGISTERED = "registered"  # a new machine's agent reported
-    APPROVED = "approved"  # an administrator (or the site's auto-approval) accepted it
-    ASKED = "asked"  # it asked DHCP for a boot out of the blue: it was reset or switched on
+    APPROVED = "approved"  # an administrator, or the site's automatic approval, accepted it
+    ASKED = "asked"  # it asked by DHCP to boot, unexpectedly: it was reset or switched on
     IDLED = "idled"  # reported, clean, and nobody needs it now
     WIPE_ORDERED = "wipe_ordered"
     PRIME_ORDERED = "prime_ordered"
     BOOT_ORDERED = "boot_ordered"  # its disk already holds the wanted template: priming is skipped
-    # its vcluster's system is left for a while: its disk is to be saved
+    # its vcluster's system is stopped for a while, to save its disk
     CAPTURE_WANTED = "capture_wanted"
     CAPTURE_ORDERED = "capture_ordered"
-    REINSTALL_WANTED = "reinstall_wanted"  # its holder wants it to be installed anew
+    REINSTALL_WANTED = "reinstall_wanted"  # its holder ordered a reinstall
     BURNIN_ORDERED = "burnin_ordered"
     WIPED = "wiped"
     PRIMED = "primed"
     CAPTURED = "captured"
     BURNED_IN = "burned_in"  # it passed its tests
-    CANCELLED = "cancelled"  # somebody wants no capture, or no burn-in, any more
+    CANCELLED = "cancelled"  # a person cancelled the capture or the burn-in
     BOOTED = "booted"  # the OS's own DHCPACK (and the template's readiness check)
     BOOT_FAILED = "boot_failed"
-    FAILED = "failed"  # the agent said so, with a reason
+    FAILED = "failed"  # the agent reported a failure, with the reason
     LOST = "lost"  # the agent's connection is gone past its heartbeat deadline
     RELEASED = "released"  # its vcluster gave it back, or it was reclaimed or seized
     POWERED_DOWN = "powered_down"
     WOKEN = "woken"
     TIMED_OUT = "timed_out"
     EXHAUSTED = "exhausted"  # the retry budget is spent
-    QUARANTINED = "quarantined"  # an administrator's word, or a rule that gives a reason
+    QUARANTINED = "quarantined"  # by an administrator, or by a rule, which gives a reason
     RESTORED = "restored"  # out of quarantine or retirement
     RETIRED = "retired"
 
@@ -232,34 +232,34 @@ NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
     (S.BURNIN, E.LOST): S.TRAMPOLINE,
     (S.BURNIN, E.CANCELLED): S.TRAMPOLINE,
     (S.BURNIN, E.TIMED_OUT): S.TRAMPOLINE,
-    # a machine that does not get through its tests is not given to anybody
+    # a machine that cannot finish its tests is not given to anybody
     (S.BURNIN, E.EXHAUSTED): S.QUARANTINED,
     (S.QUARANTINED, E.RESTORED): S.TRAMPOLINE,
     (S.RETIRED, E.RESTORED): S.TRAMPOLINE,
 }
-# An administrator may set any node aside, and retire one that is not in use or in motion for
-# somebody.
+# An administrator may quarantine any node, and retire a node that nobody uses and that is not on
+# its way to a holder.
 for _state in S:
     if _state not in (S.QUARANTINED, S.RETIRED):
         NODE_TRANSITIONS[_state, E.QUARANTINED] = S.QUARANTINED
 for _state in (S.EXPECTED, S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE, S.QUARANTINED):
     NODE_TRANSITIONS[_state, E.RETIRED] = S.RETIRED
 
-# The machine runs, or is on its way to, its vcluster's system; the agent writes, reads or tests its
-# disks.
+# The machine runs its vcluster's system, or is on its way to it; or the agent writes, reads or
+# tests its disks.
 OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
 WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE, S.BURNIN})
 
-# Nothing is known of the machine but packets, and what an administrator said of it.
+# Of the machine, COD knows only its packets and what an administrator entered.
 UNREPORTED = frozenset({S.EXPECTED, S.NEW})
 
 # No administrator has accepted the machine into the site.
 UNAPPROVED = UNREPORTED | {S.REGISTERING}
 
-# What a database that is restored from a backup believes of no node: it goes to the trampoline.
+# States that are not believed after a restore from a backup: such nodes go to the trampoline.
 UNBELIEVED = frozenset({S.INACTIVE, S.OFF, S.TRAMPOLINE, S.BOOT, *WORKING})
 
-# Ends of a road: reaching one gives the node its whole retry budget back.
+# Targets: a node that reaches one of these states gets its whole retry budget back.
 ARRIVED = frozenset({S.INACTIVE, S.ACTIVE, S.OFF, S.REGISTERING, S.RETIRED})
 
 
@@ -321,7 +321,7 @@ class RequestState(StrEnum):
     WITHDRAWN = "withdrawn"
 
 
-# Requests that are not over.
+# States of requests that are not decided yet.
 UNDECIDED = frozenset({RequestState.PENDING, RequestState.STOPPED})
 
 
@@ -359,7 +359,7 @@ class ConflictKind(StrEnum):
 
 
 class Fault(StrEnum):
-    """The cause for which a node did not get to its target: see `policy.nodes.blame`."""
+    """The cause for which a node did not reach its target: see `policy.nodes.blame`."""
 
     MACHINE = "machine"
     ORDER = "order"
@@ -376,7 +376,7 @@ KERBEROS = "the command for keytabs"
 
 
 class StoryVerdict(StrEnum):
-    """Result of comparing a machine's story with the database, since its site was held."""
+    """Result of comparing a machine's report with the database, since its site was held."""
 
     SILENT = "silent"
     AGREES = "agrees"
@@ -387,19 +387,20 @@ class Disk(StrEnum):
     """Content of a node's local disks, as far as COD knows. Only CLEAN may be handed on to anybody
     without a wipe; CACHED and TABLES to their group."""
 
-    # content COD never wrote: not touched before approval; wiped when first primed. Under a
+    # content that COD never wrote: not touched before approval, wiped when first primed. On a node
+    # with a running system: since the system was written, the marks of kept disks have changed or
+    # the database was restored from a backup, so all disks are wiped at the release
     FOREIGN = "foreign"
-    # running system: other disks are marked keep than when it was written, or the database was
-    # restored from a backup, so all is wiped when it is released
     # may hold data of a vcluster: wiped before anything else. `nodes.cached_group_id`: the only
-    # group whose data it may hold; null: of any
+    # group whose data the disks may hold; null: of any group
     DIRTY = "dirty"
     CLEAN = "clean"  # wiped, nothing written since
     # holds `nodes.cached_template_id`, unmodified, kept for `nodes.cached_group_id`
     CACHED = "cached"
-    # its partition tables are zeroed, its data is not: kept for `nodes.cached_group_id`
+    # the partition tables are zeroed, the data is not: kept for `nodes.cached_group_id`
     TABLES = "tables"
-    # holds its holder's system, which was left to be captured and boots again: never primed over
+    # holds the system of the node's holder, which was stopped for a capture and boots again: never
+    # overwritten by priming
     SYSTEM = "system"
 
 
@@ -408,10 +409,11 @@ class Step:
     """A planned change of a node: an event, its cause, the columns that change with it, and a power
     command.
 
-    frees     its holder cannot use it: it loses its holder, which gets another in its place
-    notified  its holder and administrators have been told already
-    fault     whose fault the trouble is that the step follows; None: it follows none
-    stops     why no other node takes its place for the time being; '': one does
+    frees     its holder cannot use the node: the node is taken from it, and it gets another instead
+    notified  its holder and administrators have been notified already
+    fault     cause of the trouble that the step reacts to; None: there is no trouble
+    stops     why no other node takes its place for the time being; '': another does
+
     Decided by `policy.nodes.lifecycle`, carried out by `core.nodes.transitions.apply`.
     """
 
@@ -426,12 +428,12 @@ class Step:
 
 
 class WrongEvent(Exception):
-    """The event has no meaning in that state: a late message, or a bug. Nothing was changed."""
+    """The event is not possible in that state: a late message, or a bug. Nothing was changed."""
 
 
 def after(state: NodeState, event: NodeEvent) -> NodeState:
     """Return the state that `event` leads to from `state`. Raises `WrongEvent` where the table has
-    no such arrow."""
+    no such transition."""
     try:
         return NODE_TRANSITIONS[state, event]
     except KeyError:
@@ -439,8 +441,8 @@ def after(state: NodeState, event: NodeEvent) -> NodeState:
 
 
 def dot() -> str:
-    """Return the lifecycle as a Graphviz digraph: stable states as ellipses, motion as boxes, final
-    as octagons."""
+    """Return the lifecycle as a Graphviz digraph: stable states as ellipses, states in motion as
+    boxes, final ones as octagons."""
     shapes = {"stable": "ellipse", "motion": "box", "final": "octagon"}
     lines = ["digraph node_lifecycle {", "  rankdir=LR;"]
     for state, rule in NODE_RULES.items():

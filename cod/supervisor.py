@@ -1,23 +1,22 @@
 """Keeps the server's parts running, each in a process of its own, so that none delays another.
 
-A part is a fork of this process, which has the whole program in memory: four programs that read the
-same modules would take three times as long to begin. A part with a user of its own is a program of
-its own: a fork would hold the secrets that the supervisor has read. So is a part that is started
-after the program's files were replaced: a fork would go on with former modules and load what it
-still lacks from the new ones, by a schema that may be a newer one.
+A part is a fork of this process, which has the whole program in memory: starting four programs that
+read the same modules would take three times as long. A part with a user of its own is a program of
+its own, because a fork would hold the secrets that the supervisor has read. So is a part that is
+started after the program's files were replaced: a fork would keep the former modules and load the
+others from the new files, whose database schema may be newer.
 
 A part that ends is started again, after half a second at first. Each end doubles the pause, and
-each minute of work halves it: a part that is killed now and then is soon back, and one that always
-ends after ten seconds of work comes to half a minute, too. The others go on meanwhile. SIGTERM and
-SIGINT stop everything within seconds; SIGHUP is passed on. A part asks the kernel to be killed with
-its supervisor, so none is ever left behind holding a port.
+each minute of work halves it: a part that is killed now and then is soon back, and for a part that
+always ends after ten seconds of work the pause grows to half a minute. The other parts go on
+meanwhile. SIGTERM and SIGINT stop everything within seconds; SIGHUP is passed on. A part asks the
+kernel to be killed with its supervisor, so none is ever left behind holding a port.
 
-A part that hangs is killed and started again: each tells its supervisor all the time that its
-reactor goes round, as a service tells systemd (sd_notify(3), WATCHDOG=1); to systemd it is the
-supervisor that does.
+A part that hangs is killed and started again: each part regularly tells its supervisor that its
+reactor runs, as a service tells systemd (sd_notify(3), WATCHDOG=1). The supervisor itself tells
+systemd.
 
-No Twisted here: a loop around `sigtimedwait`, with nothing in it that could fail in interesting
-ways.
+There is no Twisted here: a loop around `sigtimedwait`, which is simple enough not to fail.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ log = logging.getLogger("cod.supervisor")
 
 
 def _unnamed() -> socket.socket:
-    """Return a socket at an address that the kernel chooses, in no folder (unix(7))."""
+    """Return a socket at an abstract address, which the kernel chooses and which is no file
+    (unix(7))."""
     made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     made.bind("")
     return made
@@ -59,8 +59,8 @@ def _unnamed() -> socket.socket:
 
 @dataclass(slots=True)
 class ServerPart:
-    """One part of the server. `pid` 0: not running, to be started at `start_at`. What it tells of
-    itself arrives at `signs`; `heard` is when it last did. `ready`: since when it does its work;
+    """One part of the server. `pid` 0: not running, to be started at `start_at`. Its signs of life
+    arrive at `signs`; `heard` is the time of the last. `ready`: since when the part does its work;
     0: not yet."""
 
     name: str
@@ -83,7 +83,7 @@ class Supervisor:
         *,
         serve: Callable[[str], int] | None = None,
     ) -> None:
-        """`counters` is where the parts count for the metrics: the gauges of one that has ended are
+        """`counters` is the folder of the parts' metrics: when a part has ended, its gauges are
         removed. `serve` runs a part to its end in a fork of this process; it returns the exit
         status. None: each part is `cod serve --only PART` as its own user, by setpriv(1)."""
         self._parts = [ServerPart(name) for name in names]
@@ -93,7 +93,7 @@ class Supervisor:
         self._kill_at = self._watched = 0.0
 
     def run(self) -> None:
-        """Run the parts until a signal says stop."""
+        """Run the parts until a signal stops them."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         tell("READY=1")
         while not self._stopping or any(part.pid for part in self._parts):
@@ -139,7 +139,7 @@ class Supervisor:
         log.info("started %s, process %d", part.name, part.pid)
 
     def _spawn(self, part: ServerPart, added: dict[str, str]) -> int:
-        """Start a part as a program of its own; its process id."""
+        """Start a part as a program of its own; return its process id."""
         environment = os.environ | added
         environment |= {} if self._serve else partusers.environment(part.name)
         environment.pop(WATCHDOG_PID, None)
@@ -147,7 +147,7 @@ class Supervisor:
         return os.posix_spawnp(argv[0], argv, environment, setsigmask=[])
 
     def _fork(self, part: ServerPart, added: dict[str, str]) -> int:
-        """Start a part as a fork of this process; its process id."""
+        """Start a part as a fork of this process; return its process id."""
         assert self._serve
         pid = os.fork()
         if pid:
@@ -196,8 +196,8 @@ class Supervisor:
 
     def _watch(self, now: float) -> None:
         """Kill each part that has given no sign of life for `HUNG` seconds; `_reap` then sees its
-        end. After a pause of the supervisor itself, such as a suspended host, every part gets that
-        time again."""
+        end. After a pause of the supervisor itself (a suspended host, for example) every part gets
+        that time anew."""
         awake, self._watched = now - self._watched < STOPPED, now
         for part in self._parts:
             with suppress(BlockingIOError):
@@ -227,32 +227,33 @@ class Supervisor:
 
 
 def program_files() -> frozenset[tuple[str, int, int]]:
-    """Return the names of the program's files, with what changes when they are replaced."""
+    """Return the program's files, each with its name, inode and modification time, one of which
+    changes when the file is replaced."""
     found = ((str(file), file.stat()) for file in Path(__file__).parent.rglob("*.py"))
     return frozenset((name, seen.st_ino, seen.st_mtime_ns) for name, seen in found)
 
 
 def tell(state: str) -> None:
-    """Tell systemd, or the supervisor in its place, how this process is; nobody where neither has
-    started it."""
+    """Tell systemd, or the supervisor in its place, the state of this process. Does nothing where
+    neither has started it."""
     address = os.environ.get(NOTIFY, "")
     if address:
         with (
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as line,
-            suppress(OSError),  # who does not listen does not want to know
+            suppress(OSError),  # nobody listens
         ):
             line.sendto(state.encode(), re.sub("^@", "\0", address))
 
 
 def sign_of_life_every() -> float | None:
-    """Return after how many seconds this process has to tell that it goes on; None: nobody waits
-    for it."""
+    """Return the seconds between the signs of life that this process has to give; None: nobody
+    waits for any."""
     period = os.environ.get(WATCHDOG, "")
     return int(period) / 4e6 if period.isdigit() and int(period) else None
 
 
 def ending(code: int) -> str:
-    """Return how a process ended, in words, by the status that `waitstatus_to_exitcode` gives."""
+    """Return a text on how a process ended, by the status that `waitstatus_to_exitcode` returns."""
     if code >= 0:
         return f"status {code}"
     try:
@@ -266,5 +267,5 @@ def die_with_supervisor() -> None:
     parent = int(os.environ.get(PARENT, "0"))
     if parent:
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
-        if os.getppid() != parent:  # gone before we could ask
+        if os.getppid() != parent:  # it ended before the call
             raise SystemExit(1)

@@ -1,6 +1,6 @@
-"""Charts as SVG: lines, stacked areas, one or two axes upwards; spans of time in rows. Text in,
-text out; equal input, equal bytes. A document stands alone, black on white; `inline` makes it a
-part of a page, whose style colours it."""
+"""Charts as SVG: lines, stacked areas (with one or two vertical axes), and spans of time in rows.
+Equal input gives equal bytes. A document is complete by itself, black on white; `inline` makes it a
+part of a page, whose style sheet colours it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEFT, RIGHT, TOP, BOTTOM = 78, 78, 48, 62
 UNTITLED = 30  # what a chart is less high by, without its title
 WIDE_LEFT, NARROW_RIGHT, ROW = 130, 20, 20
 LABEL = 18  # characters of a row's label that are shown
-# Told apart by people who see colours otherwise, too (Okabe and Ito's palette).
+# Colours that colour-blind people can tell apart, too (Okabe and Ito's palette).
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b")
 
 NO_CLASSES: Mapping[str, str] = {}
@@ -25,8 +25,8 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line: (x, y) pairs. `right`: its y is on the right axis. `dots`: a dot, with its text, at
-    each point."""
+    """One line: (x, y) pairs. `right`: its y values belong to the right axis. `dots`: texts, one
+    for each point, which gets a dot."""
 
     label: str
     points: Points
@@ -36,10 +36,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a chart. `ticks`: (where, text) instead of round numbers; `log`: decades are
+    """An axis of a chart. `ticks`: (value, text) instead of round numbers; `log`: decades are
     equally wide; `moments`: its values are seconds since the epoch, which a page's script shows in
-    the reader's time zone. `label_of`: what a value is called where a pointer shows the numbers
-    there; None: no numbers are shown. `least`: how far the axis reaches at least."""
+    the reader's time zone. `label_of`: returns the text for a value where a pointer shows the
+    numbers; None: no numbers are shown. `least`: a value that the axis reaches at least."""
 
     title: str
     ticks: Sequence[tuple[float, str]] | None = None
@@ -85,8 +85,8 @@ def areas(
     y: Axis,
     classes: Mapping[str, str] = NO_CLASSES,
 ) -> str:
-    """Areas on top of each other: all have the same x. `classes`: by label, by which a page's style
-    colours it."""
+    """Return a chart of areas on top of each other; all have the same x values. `classes`: CSS
+    classes by label, by which a page's style sheet colours the areas."""
     where = [px for px, _ in stacked[0][1]]
     sums = [0.0] * len(where)
     levels = [list(sums)]
@@ -110,8 +110,8 @@ def areas(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when until when, of what sort (its colour), and what is said of it. `text`: a few
-    characters in the bar; `link`: where it leads."""
+    """A span of time, of a sort (which decides its colour), and a text about it. `text`: a few
+    characters in the bar; `link`: the target of a click."""
 
     start: float
     end: float
@@ -131,7 +131,8 @@ def spans(
     sorts: Sequence[str] = (),
     classes: Mapping[str, str] = NO_CLASSES,
 ) -> str:
-    """Return a row for each label, with its spans, or with None as a heading of the rows below it.
+    """Return a chart with a row of spans for each label. A row with None is a heading of the rows
+    below it.
 
     window  the time that is shown: longer spans end in a point, or begin at its edge; None: all
     mark    a line across all rows, with its text
@@ -172,7 +173,7 @@ def spans(
 
 
 def _paint(number: int, label: str, classes: Mapping[str, str]) -> str:
-    """Return the attributes that colour what has that label, the `number`th."""
+    """Return the attributes that colour the elements with that label, the `number`th."""
     colour = f'fill="{COLOURS[number % len(COLOURS)]}"'
     return f'{colour} class="{escape(classes[label])}"' if label in classes else colour
 
@@ -193,7 +194,7 @@ def _span(span: Span, across: _Scale, y: float, paint: str) -> str:
         )
     if not span.text:
         return bar
-    # On a ground of its own, because no one colour of text is legible on all bars.
+    # The text has its own background, because no single text colour is legible on all bars.
     wide = 6.6 * len(span.text) + 8
     if end - start < wide + 4:
         return bar
@@ -205,8 +206,8 @@ def _span(span: Span, across: _Scale, y: float, paint: str) -> str:
 
 
 def inline(document: str, about: str) -> str:
-    """Return the drawing as an element of a page: without a ground and a title of its own, as wide
-    as there is room, and `about` for those who hear pages."""
+    """Return the drawing as an element of a page: without a background and a title of its own, as
+    wide as there is room. `about`: the text for screen readers."""
     head, _ground, _title, rest = document.split("\n", 3)
     role = "group" if "<a href" in rest else "img"  # a picture's links would not be read out
     height = int(head.partition(' height="')[2].partition('"')[0]) - UNTITLED
@@ -220,7 +221,7 @@ def inline(document: str, about: str) -> str:
 
 
 class _Scale:
-    """From values to places on the page."""
+    """Converts values to positions on the page."""
 
     def __init__(self, axis: Axis, values: Iterable[float], start: float, end: float) -> None:
         self.axis, self._start, self._end = axis, start, end
@@ -245,7 +246,7 @@ class _Scale:
         return self._start + part * (self._end - self._start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return where there is a number, and which."""
+        """Return the (value, text) pairs of the axis's numbers."""
         if self.axis.ticks is not None:
             return list(self.axis.ticks)
         if self.axis.log:
@@ -300,8 +301,8 @@ def _below(across: _Scale, floor: float) -> Iterable[str]:
 def _numbers(
     across: _Scale, drawn: Iterable[tuple[str, Points]], y: Axis, *, stacked: bool
 ) -> Iterable[str]:
-    """Yield columns, as far as halfway to the next, that say the numbers where a pointer is; a
-    page's script draws them anew, from the numbers that they have as data."""
+    """Yield invisible columns, each reaching halfway to the next, which show the numbers under a
+    pointer. A page's script draws them anew, from the numbers in their data attribute."""
     if across.axis.label_of is None:
         return
     drawn = list(drawn)
@@ -335,7 +336,7 @@ def _numbers(
 def _legend(
     labels: Sequence[str], height: float = HEIGHT, classes: Mapping[str, str] = NO_CLASSES
 ) -> Iterable[str]:
-    """Yield a square for each colour, with all that has it."""
+    """Yield a square for each colour, with all labels of that colour."""
     coloured: dict[str, list[int]] = {}
     for number, label in enumerate(labels):
         coloured.setdefault(classes.get(label, f"number {number}"), []).append(number)

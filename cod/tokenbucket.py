@@ -1,10 +1,10 @@
-"""A bucket of tokens: so many at once, and so many a second."""
+"""A token bucket: limits an amount at once, and its rate per second."""
 
 from __future__ import annotations
 
 
 class Bucket:
-    """Holds `burst` tokens at most, gains `rate` a second; starts full."""
+    """A bucket that holds at most `burst` tokens and gains `rate` a second. At first it is full."""
 
     __slots__ = ("_at", "_burst", "_level", "_rate")
 
@@ -13,18 +13,18 @@ class Bucket:
         self._level, self._at = burst, now
 
     def take(self, now: float, amount: float = 1.0) -> bool:
-        """Take so many, if they are there."""
+        """Take `amount` tokens, if the bucket has so many; return whether they were taken."""
         if self.level(now) < amount:
             return False
         self._level -= amount
         return True
 
     def spend(self, now: float, amount: float) -> None:
-        """Take so many, also where that leaves it in debt."""
+        """Take `amount` tokens. The bucket's level may become negative."""
         self._level = self.level(now) - amount
 
     def level(self, now: float) -> float:
-        """Return how many there are."""
+        """Return the number of tokens in the bucket."""
         self._level = min(self._burst, self._level + (now - self._at) * self._rate)
         self._at = now
         return self._level

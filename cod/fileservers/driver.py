@@ -1,9 +1,9 @@
-"""The base of file servers' drivers: a driver makes of a volume what is wanted, and lists the
+"""The base of file servers' drivers: a driver brings volumes into the wanted state, and lists the
 exports.
 
-Both drivers run a script on the file server by `sh`, through the program ssh or, on this very host,
-directly. The program ssh rather than a library: it knows every key, algorithm and configuration
-that the site's administrators use, and its errors are the ones that they know.
+Both drivers run a script on the file server by `sh`, through the program ssh or, where the file
+server is this host, directly. The program ssh is used rather than a library, because it knows every
+key, algorithm and configuration that the site's administrators use, and they know its errors.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SSH_SAYS = {  # what ssh says of a connection that did not come about, and what 
 
 
 class FileServerError(Exception):
-    """The change was not, or not certainly, carried out; the sentence is for people."""
+    """The change was not carried out, or not certainly; the sentence is for people."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence)
@@ -49,8 +49,8 @@ class FileServerError(Exception):
 class Outcome:
     """Outcome of a change at a file server.
 
-    enforced  what holds the volume to its size: 'project', 'btrfs', 'zfs' or 'none'
-    goes_on   there is so much to delete that it has to be asked again
+    enforced  mechanism that limits the volume to its size: 'project', 'btrfs', 'zfs' or 'none'
+    goes_on   the deletion has not finished: the change has to be carried out again
     """
 
     enforced: str
@@ -61,7 +61,7 @@ class FileServerDriver(Protocol):
     """Each method is awaited, raises `FileServerError`, may be cancelled and may be repeated."""
 
     async def carry_out(self, server: FileServer, wanted: WantedVolume) -> Outcome:
-        """Make of the volume what is wanted."""
+        """Bring the volume into the wanted state."""
         ...
 
     async def exports(self, server: FileServer) -> dict[int, int]:
@@ -75,7 +75,8 @@ class FileServerDriver(Protocol):
 
 
 class ScriptDriver:
-    """Runs scripts on file servers, a child process for each. `ssh` is that program's name."""
+    """Runs scripts on file servers, each in a child process. `ssh` is the name of the program
+    ssh."""
 
     def __init__(self, reactor: Any, ssh: str = "ssh") -> None:
         self._reactor = reactor
@@ -94,7 +95,7 @@ class ScriptDriver:
         await self._run(server, script.withdrawal(server, number))
 
     async def _run(self, server: FileServer, text: str) -> str:
-        """Return what the script says. Raises `FileServerError`."""
+        """Run the script on the file server and return its output. Raises `FileServerError`."""
         command = ["sh", "-s"] if not server.ssh else [self._ssh, *options(server), AS_ROOT]
         child = ChildProcess(text.encode(), OUTPUT)
         self._reactor.spawnProcess(child, command[0], command, ENVIRONMENT)
@@ -106,8 +107,8 @@ class ScriptDriver:
 
 
 def options(server: FileServer) -> list[str]:
-    """Return ssh's options and the host: nothing is asked of a person, and no host is believed that
-    is not known."""
+    """Return ssh's options and the host. With these options ssh asks nobody for anything, and
+    refuses hosts whose keys are not known."""
     account, _, port = server.ssh.partition(":")
     user, _, host = account.partition("@")
     settings = {
@@ -133,7 +134,7 @@ def options(server: FileServer) -> list[str]:
 
 
 def trouble(server: FileServer, status: int | None, output: str, complaint: str) -> FileServerError:
-    """Return the error for a script that did not end well, in a sentence."""
+    """Return the error, with a sentence for people, for a script that failed."""
     error = script.value(output, "error")
     if error:
         return FileServerError(f"file server {server.name}: {error}"[:500])

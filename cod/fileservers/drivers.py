@@ -1,4 +1,4 @@
-"""Every file server's driver, by the name that the site file uses."""
+"""The drivers of file servers, by the names that the site file uses."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from cod.fileservers.driver import FileServerDriver, ScriptDriver
 
 
 def drivers(reactor: Any) -> dict[str, FileServerDriver]:
-    """Return drivers that run their children with `reactor`. All run scripts;
+    """Return the drivers, which run their child processes with `reactor`. All drivers run scripts;
     `cod.fileservers.script` chooses the functions of a script by the server's driver."""
     return dict.fromkeys(FileServerDriverKind.names(), ScriptDriver(reactor))

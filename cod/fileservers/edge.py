@@ -1,11 +1,11 @@
-"""Carries out changes of volumes: claims what is due, asks the file server, writes down what came
-of it.
+"""Carries out changes of volumes: claims due changes, has the file server carry them out, and
+records the outcome.
 
-Each change is carried out at least once, unless a newer one replaces it; a file server is asked for
-no more than `AT_ONCE` volumes at a time; one that hangs is given up on after `ATTEMPT` seconds,
-which is shorter than a claim lasts. Every `COMPARE` seconds one of the site's servers compares what
-each file server exports with the database: exports that were lost (a file server that was rebuilt
-or whose configuration was replaced) are made anew, strays are withdrawn.
+Each change is carried out at least once, unless a newer change replaces it. A file server works on
+at most `AT_ONCE` volumes at a time; an attempt is given up after `ATTEMPT` seconds, which is
+shorter than a claim lasts. Every `COMPARE` seconds one of the site's servers compares the exports
+of each file server with the database: lost exports (of a file server that was rebuilt, or whose
+configuration was replaced) are made anew, and unknown exports are withdrawn.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ log = logging.getLogger("cod.fileservers")
 
 class FileServerEdge(Claimer):
     """One server's edge to the site's file servers. `clock()` is the time of day for the rows;
-    `effects` wakes others.
-    """
+    `effects` wakes other processes."""
 
     def __init__(
         self,
@@ -57,7 +56,8 @@ class FileServerEdge(Claimer):
         self._compared: dict[str, float] = {}
 
     async def look(self) -> None:
-        """Claim changes and begin to carry them out; compare the file servers whose turn it is."""
+        """Claim changes and begin to carry them out; compare the file servers whose comparison is
+        due."""
         now, site = self._clock(), self._site.current
         if not self._begun:
             await self._pool.run(flows.began, self._server, now)

@@ -1,8 +1,8 @@
-"""The script that COD runs on a file server for one volume, and what it answers.
+"""The script that COD runs on a file server for one volume, and its answer.
 
-The functions are in `volume.sh` and, for each driver, `ganesha.sh` or `kernel.sh`; here are the
-values that they work on, quoted for the shell. The last line calls one function with the word
-`end`: of a script that arrives cut short nothing is run.
+The functions are in `volume.sh` and, for each driver, `ganesha.sh` or `kernel.sh`. This module adds
+the values that they work on, quoted for the shell. The last line calls one function with the word
+`end`, so that nothing of a script runs that arrives cut short.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def listing(server: FileServer) -> str:
 
 
 def withdrawal(server: FileServer, number: int) -> str:
-    """Return the script that withdraws an export that belongs to no volume."""
+    """Return the script that withdraws an export of no volume."""
     return _script(server, "withdraw_stray", {"number": str(number), "sequence": "0"})
 
 
@@ -86,7 +86,7 @@ def exported(output: str) -> dict[int, int]:
 
 
 def value(output: str, key: str) -> str:
-    """Return the last value of `key` in an answer; '' where it has none."""
+    """Return the last value of `key` in an answer; '' where the answer has none."""
     return next(
         (
             line.partition("=")[2]

@@ -1,11 +1,12 @@
-"""A captured disk while it comes in: the served form, growing in a folder of its own that nobody
-sees until then.
+"""A captured disk while it is uploaded: an image in its served form that grows in a folder of its
+own, which nobody sees until the image is published.
 
-Chunks arrive compressed, in order, in pieces (`cod.wire.capture`). Each is checked (its digest,
-that it unpacks to what it says) and appended to ``data.zst``; what is known of it is appended to
-``chunks``. A server that dies in the middle goes on where it was: what is not in both files, or
-does not have its digest, is cut off, and the agent is told how far the rest reaches. The folder is
-locked while somebody fills it. A later order of the same node may take it over (`hand_over`).
+Chunks arrive compressed, in order, in pieces (`cod.wire.capture`). Each chunk is checked (its
+digest, and that it unpacks to the length that it states) and appended to ``data.zst``; its head is
+appended to ``chunks``. After a crash the server goes on where it was: chunks that are not in both
+files, or have another digest, are cut off, and the agent is told where the rest ends. The folder is
+locked by the process that fills it. A later order of the same node may take the folder over
+(`hand_over`).
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ _UNLIMITED = CaptureLimits(disk=2**63, room=None)
 
 
 class CaptureBusy(Exception):
-    """Another process is filling it."""
+    """Another process is filling the folder."""
 
 
 class Deposit:
-    """The capture of one order. Not for several threads at once. Every method may raise OSError."""
+    """The capture of one order. Must not be used by several threads at once. Every method may raise
+    OSError."""
 
     def __init__(self, root: Path, order: str) -> None:
-        """Begin, or go on. Raises `CaptureBusy`."""
+        """Begin the capture, or go on with it. Raises `CaptureBusy`."""
         self.folder = folder_of(root, order)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._root = root
@@ -67,13 +69,15 @@ class Deposit:
 
     @property
     def at(self) -> int:
-        """Return the byte up to which the disk is here; the next piece begins here or later."""
+        """Return the byte of the disk up to which its content has arrived; the next piece begins
+        here or later."""
         last = self._chunks[-1] if self._chunks else None
         return last.raw_offset + last.raw_length if last else 0
 
     @property
     def heads(self) -> str:
-        """Return the digest of the heads of all chunks: what the disk was, up to `at`."""
+        """Return the digest of the heads of all chunks, which identifies the disk's content up to
+        `at`."""
         notes = self._notes.fileno()
         return manifest.digest(os.pread(notes, len(self._chunks) * HEAD.size, 0))
 
@@ -85,7 +89,7 @@ class Deposit:
         self._lock = -1
 
     def hand_over(self, order: str) -> None:
-        """Make it the deposit of a later order, which has none yet. Raises `Refused` and
+        """Make this the deposit of a later order, which must have none yet. Raises `Refused` and
         OSError."""
         folder = folder_of(self._root, order)
         self.folder.rename(folder)
@@ -94,8 +98,8 @@ class Deposit:
     # ------------------------------------------------------------ growing
 
     def add(self, body: bytes, limits: CaptureLimits = _UNLIMITED) -> int:
-        """Append a piece, all of it or nothing; returns `at`. Raises `Refused` where it is damaged,
-        out of place or beyond a limit."""
+        """Append a piece as a whole and return `at`. Raises `Refused`, and appends nothing, where
+        the piece is damaged, out of place or beyond a limit."""
         try:
             sent = list(capture.unpack(body))
         except BadPiece as error:
@@ -147,8 +151,8 @@ class Deposit:
     # ------------------------------------------------------------ the end
 
     def seal(self, size: int, limits: CaptureLimits = _UNLIMITED) -> Ingested:
-        """Write what makes the disk's content an image of `size` bytes: all has come. Still nobody
-        sees it.
+        """Write the manifest and the seek table of an image of `size` bytes, when all chunks have
+        arrived. The image is not visible yet.
 
         Raises `Refused`. May be repeated.
         """
@@ -158,7 +162,7 @@ class Deposit:
             )
         used = self._offset
         _check(limits, size, used + _holes(self.at, size) * len(_EMPTY))
-        # what an attempt before this one has appended
+        # cut off what an earlier attempt has appended
         self._data.truncate(used)
         self._fill(size - size % CHUNK)
         rest = size % CHUNK if self.at < size else 0
@@ -184,7 +188,7 @@ class Deposit:
         (self.folder / "chunks").unlink()
         store.publish(self.folder, self._root, digest)
         self.close()
-        shutil.rmtree(self.folder, ignore_errors=True)  # there if the same image was there already
+        shutil.rmtree(self.folder, ignore_errors=True)  # still there if the image existed already
 
 
 def _holes(start: int, end: int) -> int:
@@ -193,8 +197,8 @@ def _holes(start: int, end: int) -> int:
 
 
 def _check(limits: CaptureLimits, end: int, stored: int) -> None:
-    """Raise `Refused` for a capture up to the byte `end` of the disk, in `stored` bytes, that is
-    beyond a limit."""
+    """Raise `Refused` where a capture up to the byte `end` of the disk, of `stored` bytes, exceeds
+    a limit."""
     if end > limits.disk:
         raise Refused(
             "invalid",
@@ -211,8 +215,8 @@ def _check(limits: CaptureLimits, end: int, stored: int) -> None:
 
 
 def _unpacked(frame: bytes, length: int) -> bytes:
-    """Return what a frame holds: `length` bytes, or `Refused` is raised. Its header is believed
-    before it is unpacked."""
+    """Return the content of a frame. Raises `Refused` unless it has `length` bytes; a frame whose
+    header states another length is not unpacked."""
     try:
         if zstandard.get_frame_parameters(frame).content_size != length:
             raise Refused("invalid", "a chunk is not as long as it says", "body")
@@ -222,8 +226,8 @@ def _unpacked(frame: bytes, length: int) -> bytes:
 
 
 def published(root: Path, digest: str) -> Ingested:
-    """Return what `seal` returned for an image that is published by now. Raises OSError, or
-    ValueError if it is damaged."""
+    """Return the result of `seal` for an image that has been published. Raises OSError, or
+    ValueError if the image is damaged."""
     found = manifest.decode((root / digest / "manifest.json").read_bytes())
     with (root / digest / "data.zst").open("rb") as data:
         return _ingested(found, digest, data.fileno())
@@ -251,34 +255,32 @@ def _ingested(found: Manifest, digest: str, data: int) -> Ingested:
 
 
 def folder_of(root: Path, order: str) -> Path:
-    """Return where the capture of that order comes in. Raises `Refused` where it is no order's
-    id."""
+    """Return the folder for the capture of that order. Raises `Refused` where `order` is no id of
+    an order."""
     if not _ORDER.fullmatch(order):
         raise Refused("not_found", "no such order", "order")
     return root / f"{_PREFIX}{order}"
 
 
 def orders(root: Path) -> set[str]:
-    """Return the orders of which something has come in."""
+    """Return the ids of the orders that have a folder."""
     return {path.name.removeprefix(_PREFIX) for path in root.glob(f"{_PREFIX}*")}
 
 
 def node_of(order: str) -> str:
-    """Return the id of the node whose order it is."""
+    """Return the id of the order's node."""
     return order.partition(".")[0]
 
 
 def earlier(root: Path, order: str) -> list[str]:
-    """Return the orders of the same node before this one of which something has come in, the newest
-    first."""
+    """Return the earlier orders of the same node that have a folder, the newest first."""
     node, _, generation = order.partition(".")
     found = [int(each.partition(".")[2]) for each in orders(root) if node_of(each) == node]
     return [f"{node}.{each}" for each in sorted(found, reverse=True) if each < int(generation)]
 
 
 def discard(root: Path, order: str) -> bool:
-    """Remove what came of an order, unless it is still being filled; return whether it was
-    removed."""
+    """Remove the folder of an order, unless a process fills it; return whether it was removed."""
     try:
         deposit = Deposit(root, order)
     except (CaptureBusy, Refused):

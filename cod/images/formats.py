@@ -1,10 +1,10 @@
-"""Formats of image files, recognised by content. A file is opened as a stream of raw bytes that
-cannot surprise.
+"""Formats of image files, recognised by content. A file is opened as a stream of raw bytes that is
+safe to read.
 
 Images come from users. A qcow2 file can name other files of the server (backing file, external data
-file), so its header is read here, by the qcow2 specification (QEMU, interop/qcow2.txt), and
-anything that refers elsewhere is refused before qemu-img sees it. A compressed file can unpack to
-any size: readers give small blocks, and the caller counts.
+file). Therefore its header is read here, by the qcow2 specification (QEMU, interop/qcow2.txt), and
+a file that refers to others is refused before qemu-img opens it. A compressed file can unpack to
+any size: the readers give small blocks, and the caller counts them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cod.model import Refused
 BLOCK = 1 << 20
 _PIECE = 1 << 16  # bytes of a gzip file that are read at once
 _SILENT = 1 << 18  # bytes of a gzip file, in headers and empty members, that may hold nothing
-# bytes of zstd's window that are granted: `zstd --long` makes files that need no more
+# largest window of a zstd file, in bytes: enough for the files that `zstd --long` makes
 _WINDOW = 1 << 27
 _LAST_BYTE = 2**63 - 1  # no disk is larger, and no column of the database takes more
 
@@ -47,7 +47,8 @@ _FOREIGN = {
 
 
 def recognise(head: bytes) -> str:
-    """Return which of `FORMATS` a file has, by its first bytes. Raises Refused for others."""
+    """Return which of `FORMATS` a file has, by its first bytes. Raises Refused for other formats
+    that are known."""
     for magic, name in _FOREIGN.items():
         if head.startswith(magic):
             known = f"{', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
@@ -59,11 +60,12 @@ def recognise(head: bytes) -> str:
 
 
 def look(head: bytes, length: int, limit: int) -> tuple[str, int]:
-    """Return what a file of `length` bytes is by its first kilobytes, and the bytes of the image in
-    it, 0 if they do not say.
+    """Return the format of a file of `length` bytes, by its first kilobytes, and the size of the
+    image in it in bytes; 0 if they do not tell the size.
 
-    limit  bytes that the image may have
-    Raises Refused for what will not be taken in. Nothing else of the file is looked at.
+    limit  most bytes that the image may have
+
+    Raises Refused for files that are not accepted. Nothing else of the file is read.
     """
     form = recognise(head)
     if form == "qcow2":
@@ -110,8 +112,8 @@ def check_content(head: bytes) -> None:
         )
 
 
-# Where what a partition, or a disk without a partition table, may hold shows itself (libblkid,
-# superblocks/*.c).
+# Magic bytes of the file systems and others that a partition, or a disk without a partition table,
+# may hold (libblkid, superblocks/*.c).
 _FILE_SYSTEMS = (
     (0, b"XFSB"),
     (0, b"LUKS\xba\xbe"),
@@ -152,11 +154,12 @@ _FILE_SYSTEMS = (
 
 
 def sector_of(head: bytes) -> int:
-    """Return the bytes of a logical sector that a disk must have for the image; 0 where any will do
-    or none is told.
+    """Return the size of a logical sector, in bytes, that a disk must have for the image; 0 where
+    any size will do or is not known.
 
-    Tables count in sectors: a GPT's header is in the second one, and an MBR without it is of the
-    usual 512. FAT and NTFS say theirs, and cannot be used on a disk with larger ones.
+    Partition tables count in sectors: a GPT's header is in the second sector, and an MBR without a
+    GPT is taken to count in sectors of 512 bytes. FAT and NTFS state their sector size, and cannot
+    be used on a disk with larger sectors.
     """
     if head[512:520] == b"EFI PART":
         return 512
@@ -173,8 +176,8 @@ def sector_of(head: bytes) -> int:
 
 
 def table_of(head: bytes) -> str:
-    """Return which partition table a raw image has, by its first 128 KiB: 'gpt', 'mbr', 'full' (an
-    MBR whose four primary partitions are taken) or 'none'."""
+    """Return the kind of a raw image's partition table, by its first 128 KiB: 'gpt', 'mbr', 'full'
+    (an MBR whose four primary partitions are taken) or 'none'."""
     if b"EFI PART" in (head[512:520], head[4096:4104]):
         return "gpt"
     if content_of(head) != "disk":
@@ -183,8 +186,9 @@ def table_of(head: bytes) -> str:
 
 
 def end_of(head: bytes) -> int:
-    """Return the byte behind the last partition of a raw image, by its first 128 KiB; 0 where it
-    has no table, its table is not there, or names a sector that no disk has."""
+    """Return the byte after the last partition of a raw image, by its first 128 KiB; 0 where the
+    image has no partition table, the table is not within these 128 KiB, or it names a sector beyond
+    any disk."""
     for sector in (512, 4096):
         if head[sector : sector + 8] == b"EFI PART":
             if len(head) < sector + 88:
@@ -230,8 +234,8 @@ def unpack(file: Source, form: str) -> Iterator[bytes]:
 
 
 def _gzip(file: Source) -> Iterator[bytes]:
-    """Yield the members of a gzip file (RFC 1952), one after the other. The standard library's
-    reader would look for the end of a header as long as the file is."""
+    """Yield the content of the members of a gzip file (RFC 1952), one after the other. The standard
+    library's reader would search the whole file for the end of a header."""
     data, silent = file.read(_PIECE), 0
     while data:
         member = zlib.decompressobj(wbits=31)
@@ -259,10 +263,11 @@ def _zstd(file: Source) -> Iterator[bytes]:
 
 def check_frames(file: BinaryIO, go_on: Callable[[], None] = lambda: None) -> None:
     """Walk over a zstd file's frames and blocks (RFC 8878, section 3.1) to its end. Raises Refused
-    if it is cut short.
+    if the file is cut short.
 
-    The library's reader takes the end of the file for the end of the data; without this a cut would
-    go unnoticed.
+    The library's reader takes the end of the file for the end of the data, and so would not notice
+    a cut.
+
     go_on  called for each block; an exception that it raises ends the walk
     """
     size, at = os.fstat(file.fileno()).st_size, 0
@@ -302,8 +307,8 @@ _INCOMPATIBLE_KNOWN = 0b11001
 
 
 def check_qcow2(head: bytes, limit: int) -> int:
-    """Return the virtual size of a qcow2 file, from its first 104 bytes. Raises Refused for what
-    must not be opened."""
+    """Return the virtual size of a qcow2 file, from its first 104 bytes. Raises Refused for files
+    that must not be opened."""
     if len(head) < 104:
         raise Refused("invalid", "the qcow2 file is cut short", "file")
     version, backing_offset, backing_size, cluster_bits, size, encryption = struct.unpack_from(
@@ -343,10 +348,10 @@ def check_qcow2(head: bytes, limit: int) -> int:
 
 
 def measure_qcow2(source: Path, go_on: Callable[[], None] = lambda: None) -> int:
-    """Return about the bytes of disk that a checked qcow2 file takes as a sparse raw file. Raises
+    """Return about how many bytes a checked qcow2 file takes as a sparse raw file. Raises
     Refused."""
-    # As qcow2, because for raw the whole virtual size is told, holes too: what it adds is a 4000th
-    # of that.
+    # Measured as qcow2, because as raw qemu-img tells the whole virtual size, with the holes. The
+    # qcow2 format itself adds a 4000th.
     output = _run(
         ["qemu-img", "measure", "--output", "json", "-f", "qcow2", "-O", "qcow2"], source, [], go_on
     )
@@ -362,9 +367,9 @@ def convert_qcow2(source: Path, target: Path, go_on: Callable[[], None] = lambda
 
 
 def _run(command: list[str], source: Path, more: list[Path], go_on: Callable[[], None]) -> str:
-    """Run qemu-img on `source`; returns what it printed."""
-    # -f: what is inside cannot be taken for another format; a path with a slash in front is never a
-    # protocol or JSON. setpriv: should this process be killed, the kernel ends the program with it.
+    """Run qemu-img on `source`; return its output."""
+    # -f: the content cannot be taken for another format; a path that begins with a slash is never
+    # taken for a protocol or JSON. setpriv: the kernel ends the program if this process is killed.
     paths = [str(path.absolute()) for path in (source, *more)]
     with subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", *command, *paths],

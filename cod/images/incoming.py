@@ -1,9 +1,8 @@
-"""The file of an upload while somebody writes it: one writer at a time, its sha256 worked out on
-the way.
+"""The file of an upload while it is written: by one writer at a time, which computes its sha256
+meanwhile.
 
-Everything here blocks, for a moment or for as long as a disk takes: callers are threads, for each
-file one at a time. The writer's lock is the kernel's (flock), so it ends with its process, however
-that ends.
+Everything here blocks, for as long as the disk takes: callers are threads, one at a time for each
+file. The writer's lock is the kernel's (flock), so it ends with its process, however that ends.
 """
 
 from __future__ import annotations
@@ -21,26 +20,26 @@ _CATCH_UP = 4  # bytes read again for each byte that comes, while the sum is beh
 
 
 class UploadBusy(Exception):
-    """Somebody else writes the file."""
+    """Another writer has the file."""
 
 
 class Sum:
-    """sha256 of a file's first `done` bytes; what is in the file beyond them is read when there is
-    time."""
+    """sha256 of a file's first `done` bytes. The bytes after them are read when there is time."""
 
     def __init__(self) -> None:
         self.done = 0
         self._state = hashlib.sha256()
 
     def add(self, data: memoryview, at: int) -> None:
-        """Add `data`, which was written at `at`, to the sum where it follows on."""
+        """Add `data`, which was written at `at`, to the sum if it directly follows the summed
+        bytes."""
         if at == self.done:
             self._state.update(data)
             self.done += len(data)
 
     def follow(self, file: int, end: int, most: int = SLICE) -> bool:
-        """Read at most `most` bytes of what was not summed before `end`; return whether that was
-        all."""
+        """Read at most `most` of the bytes before `end` that are not in the sum yet, and add them;
+        return whether the sum reaches `end`."""
         until = min(end, self.done + most)
         while self.done < until:
             block = os.pread(file, min(_BLOCK, until - self.done), self.done)
@@ -55,15 +54,16 @@ class Sum:
         return other
 
     def hexdigest(self) -> str:
-        """Return the sha256 of those `done` bytes."""
+        """Return the sha256 of the first `done` bytes."""
         return self._state.hexdigest()
 
 
 class Incoming:
-    """The file at `path`, held for writing: made if there is none. Raises UploadBusy, or OSError.
+    """The file at `path`, locked for writing; created if it does not exist. Raises UploadBusy, or
+    OSError.
 
-    sum  what is known of its beginning from before, or a new one
-    end  where the next bytes go
+    sum  sum of its beginning that is known from before, or a new sum
+    end  position of the next bytes
     """
 
     def __init__(self, path: Path, known: Sum | None = None) -> None:
@@ -86,7 +86,7 @@ class Incoming:
                 os.close(descriptor)
 
     def start(self, offset: int) -> None:
-        """Go on from `offset`: what is behind it is forgotten."""
+        """Go on from `offset`; the bytes after it are dropped."""
         if offset < self.length:
             os.ftruncate(self._file, offset)
         if self.sum.done > offset:
@@ -94,7 +94,8 @@ class Incoming:
         self.end = self.length = offset
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Append. Raises OSError when the disk is full; what went in before that is counted."""
+        """Append the pieces. Raises OSError when the disk is full; the bytes written before that
+        count."""
         rest = memoryview(b"".join(pieces))
         budget = _CATCH_UP * len(rest)
         while rest:
@@ -105,16 +106,17 @@ class Incoming:
         self.sum.follow(self._file, self.end, budget)
 
     def back(self, offset: int, known: Sum) -> None:
-        """Forget what was written from `offset` on; `known` is a copy of the sum from then."""
+        """Drop the bytes that were written from `offset` on; `known` is a copy of the sum at that
+        position."""
         os.ftruncate(self._file, offset)
         self.end, self.sum = offset, known
 
     def flush(self) -> None:
-        """Have everything written on the disk before this returns."""
+        """Return when everything written is on the disk."""
         os.fdatasync(self._file)
 
     def sum_up(self) -> bool:
-        """Go on with the sum where it is behind; return whether it has caught up."""
+        """Add more bytes to the sum if it is behind; return whether it reaches the end."""
         return self.sum.follow(self._file, self.end)
 
     def head(self) -> bytes:

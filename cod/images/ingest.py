@@ -1,8 +1,8 @@
 """Turns an image file that somebody added into its served form, once (see `cod.wire.manifest` for
 that form).
 
-One reader, a few compressing threads (zstd and BLAKE2b let go of the interpreter's lock), one
-writer; never more than a few chunks in memory, whatever the image's size.
+There are one reader, a few threads that compress (zstd and BLAKE2b release the interpreter's lock)
+and one writer; never more than a few chunks are in memory, whatever the image's size.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class IngestLimits:
 
     size       bytes of the image
     stored     bytes of its served form; None: the disk decides
-    expansion  bytes of data, or of the disk while it is converted, that each byte of the file may
-               stand for; a small file has `_DATA` and `_TEMPORARY` all the same
+    expansion  bytes of data, or of the disk during the conversion, that are allowed for each byte
+               of the file; `_DATA` and `_TEMPORARY` are allowed on top, for small files
     seconds    for a small file; a large one has more
     """
 
@@ -71,12 +71,13 @@ def ingest(
 ) -> Ingested:
     """Add the file `source` to the images under `root`.
 
-    sha256   what the file's must be; '' if nobody said
-    plain    keep it as it is: a kernel or ramdisk of a diskless boot
-    raw      an image may hold what is not known here: neither partition table nor file system
-    threads  that compress; 0: one for each CPU
-    clock    seconds, which only go forward
-    Raises Refused when the file is not as promised, or not an image that can be served; OSError
+    sha256   expected sha256 of the file; '' if nobody named one
+    plain    keep the file as it is: a kernel or ramdisk of a diskless boot
+    raw      also accept an image in which neither a partition table nor a file system is recognised
+    threads  number of threads that compress; 0: one for each CPU
+    clock    monotonic time in seconds
+
+    Raises Refused when the file has another sha256, or is not an image that can be served; OSError
     when the disk is full.
     """
     with source.open("rb", buffering=0) as file, store.new_folder(root) as folder:
@@ -96,7 +97,7 @@ def ingest(
 
 
 def _in_time(progress: Progress, clock: Callable[[], float], seconds: float) -> Progress:
-    """Return `progress` that raises Refused when the time is over."""
+    """Return a function that calls `progress`, and raises Refused when the time is over."""
     begun = clock()
 
     def go_on(done: int, total: int) -> None:
@@ -132,7 +133,7 @@ class _Added:
         self._progress(self._done, self.size)
 
     def still(self) -> None:
-        """Show that the work goes on though no more was read."""
+        """Report that the work goes on, although nothing more was read."""
         self._progress(self._done, self.size)
 
     def rest(self) -> None:
@@ -153,7 +154,7 @@ class _Job:
     threads: int
 
     def may_stand_for(self, least: int) -> int:
-        """Return bytes that the file may stand for; `least` of them whatever its size."""
+        """Return how many bytes the file may unpack to: `least`, and more by its size."""
         return self.limits.expansion * self.added.size + least
 
 
@@ -191,7 +192,7 @@ def _qcow2(job: _Job) -> Ingested:
     _check_conversion(job, formats.measure_qcow2(job.source, job.added.still))
 
     def go_on() -> None:
-        # a file that is small as qcow2 may be anything as a disk, whatever was measured before
+        # a small qcow2 file may become a disk of any size, whatever was measured before
         taken = raw.stat().st_blocks * 512 if raw.exists() else 0
         _check_conversion(job, taken, taken)
         job.added.still()
@@ -204,8 +205,8 @@ def _qcow2(job: _Job) -> Ingested:
 
 
 def _check_conversion(job: _Job, size: int, taken: int = 0) -> None:
-    """Check that the qcow2 file may become `size` bytes on this disk, of which it has `taken`
-    already. Raises Refused."""
+    """Check that the converted qcow2 file may take `size` bytes of this disk; `taken` of them are
+    written already. Raises Refused."""
     if size > (most := job.may_stand_for(_TEMPORARY)):
         raise Refused(
             "invalid",
@@ -217,7 +218,7 @@ def _check_conversion(job: _Job, size: int, taken: int = 0) -> None:
 
 
 def _check_room(job: _Job, more: int, what: str) -> None:
-    """Raise Refused where the disk would not have `ROOM` left after `more` bytes."""
+    """Raise Refused where the disk would have less than `ROOM` left after `more` bytes."""
     if shutil.disk_usage(job.folder).free < ROOM + more:
         raise Refused("invalid", f"the server's disk has no room for {what}", "file")
 
@@ -264,7 +265,7 @@ def _check_limits(job: _Job, size: int, stored: int, used: int = 0) -> None:
 
 
 def _extents(file: BinaryIO, note: Callable[[bytes], None]) -> Iterator[bytes]:
-    """Yield a raw file chunk by chunk; its holes are not read. `note` is told all bytes in
+    """Yield a raw file chunk by chunk. Its holes are not read. `note` is called with all bytes, in
     order."""
     size = os.fstat(file.fileno()).st_size
     data_at = -1
@@ -296,7 +297,7 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> Ingested:
     first = next(coming, b"")
     content = _content(first[:_HEAD], job.raw)
     size = offset = in_use = 0
-    look_at = 0  # how much is written when the disk's room is looked at next
+    look_at = 0  # bytes written at which the disk's free space is looked at next
     with (job.folder / "data.zst").open("wb") as data:
         for length, frame, digest in _frames(chain([first], coming), job.threads):
             if digest:
@@ -332,8 +333,8 @@ def _compress(chunks: Iterable[bytes], job: _Job) -> Ingested:
 
 
 def _content(head: bytes, raw: bool) -> str:
-    """Return what an image that begins so is: 'disk' or 'partition'. Raises Refused for what is
-    none."""
+    """Return the kind of an image with that beginning: 'disk' or 'partition'. Raises Refused where
+    it is neither."""
     if not head:
         raise Refused("invalid", "the image in the file is empty", "file")
     if (inner := formats.recognise(head)) != "raw":
@@ -363,7 +364,7 @@ def _zstd(chunk: bytes) -> bytes:
 
 
 _ZERO_FRAME = _zstd(_ZEROS)
-# one for all: an image may have millions of empty chunks
+# one object for all empty chunks: an image may have millions of them
 _ZERO: seekable.Frame = (len(_ZERO_FRAME), CHUNK)
 _LOOK = 1 << 26  # bytes that are written between looks at the disk's room
 

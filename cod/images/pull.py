@@ -1,8 +1,8 @@
 """Fetches an image from another server of the site, and checks it against its name.
 
-The image grows in ``<root>/.pull-<digest>``, which is locked by who fills it. What a fetch that
-broke off has left there is kept, and the next one goes on behind it. Nobody sees the image before
-every byte of it was read back and is right.
+The image grows in ``<root>/.pull-<digest>``, which is locked by the process that fills it. When a
+fetch breaks off, the folder is kept, and the next fetch continues it. The image becomes visible
+when every byte was read back and is right.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ class PullFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ImagePeer:
-    """Another server of the site: its address and port, the address of this one by which it is
-    reached, and the token that opens the image there."""
+    """Another server of the site.
+
+    own    this server's address from which the other is reached
+    token  opens the image at the other server
+    """
 
     address: str
     port: int
@@ -43,8 +46,8 @@ class ImagePeer:
 
 
 def pull(root: Path, digest: str, peer: ImagePeer, go_on: Callable[[], None]) -> None:
-    """Fetch the image `digest` to `root`. `go_on` is called now and then; what it raises ends the
-    fetch. Raises `PullFailed`."""
+    """Fetch the image `digest` to `root`. `go_on` is called now and then; an exception that it
+    raises ends the fetch. Raises `PullFailed`."""
     try:
         with _locked(root / f"{_PREFIX}{digest}") as folder:
             try:
@@ -59,8 +62,8 @@ def pull(root: Path, digest: str, peer: ImagePeer, go_on: Callable[[], None]) ->
 
 
 def forget(root: Path, needed: Collection[str]) -> None:
-    """Remove what was fetched of images that are not `needed` any more, unless it is being
-    filled."""
+    """Remove the partly fetched images that are not `needed` any more, except those that a process
+    fills."""
     for folder in root.glob(f"{_PREFIX}*"):
         if folder.name.removeprefix(_PREFIX) not in needed:
             try:
@@ -84,7 +87,8 @@ def _locked(folder: Path) -> Iterator[Path]:
 
 
 def _fill(folder: Path, digest: str, peer: ImagePeer, go_on: Callable[[], None]) -> None:
-    """Fetch an image's missing files, and check all of it. Raises `Damaged` and `PullFailed`."""
+    """Fetch an image's missing files, and check the whole image. Raises `Damaged` and
+    `PullFailed`."""
     if _fetch(peer, digest, folder / "manifest.json", go_on, manifest.LIMIT):
         stored = verify.read_manifest(folder, digest).stored
         _fetch(peer, digest, folder / "data.zst", go_on, stored)
@@ -97,7 +101,7 @@ def _fill(folder: Path, digest: str, peer: ImagePeer, go_on: Callable[[], None])
 def _fetch(
     peer: ImagePeer, digest: str, path: Path, go_on: Callable[[], None], most: int | None = None
 ) -> bool:
-    """Fetch what is missing of a file of at most `most` bytes; return whether the peer has the
+    """Fetch the missing part of a file of at most `most` bytes; return whether the peer has the
     file. Raises `Damaged` and `PullFailed`."""
     connection = HTTPConnection(
         peer.address, peer.port, timeout=STALL, source_address=(peer.own, 0)

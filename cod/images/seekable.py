@@ -20,15 +20,15 @@ Frame = tuple[int, int]
 
 
 def seek_table(frames: Sequence[Frame]) -> bytes:
-    """Return what stands behind the frames."""
+    """Return the table that is written after the frames."""
     entries = b"".join(_ENTRY.pack(*frame) for frame in frames)
     head = struct.pack("<II", _SKIPPABLE, len(entries) + _FOOTER.size)
     return head + entries + _FOOTER.pack(len(frames), 0, _SEEKABLE)
 
 
 def read_seek_table(file: BinaryIO) -> list[Frame]:
-    """Return the table of a file in the seekable format. Raises ValueError if there is none, or it
-    does not fit the file."""
+    """Return the table of a file in the seekable format. Raises ValueError if the file has no
+    table, or one that does not fit the file."""
     size = file.seek(0, os.SEEK_END)
     file.seek(max(size - _FOOTER.size, 0))
     tail = file.read(_FOOTER.size)

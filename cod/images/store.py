@@ -3,9 +3,9 @@ written once.
 
 ``<root>/<digest>/manifest.json`` and ``data.zst`` (see `cod.wire.manifest`), or
 ``<root>/<digest>/file`` for a kernel or ramdisk that is served as it is. A new image grows in a
-temporary folder, is flushed to the disk and renamed: nobody ever sees half of one. A temporary
-folder is locked by who fills it; the locks of the dead are free, so `clean` removes exactly what
-crashes left behind.
+temporary folder, is flushed to the disk and renamed, so that nobody ever sees half of it. A
+temporary folder is locked by the process that fills it. The locks of ended processes are free, so
+`clean` removes exactly what crashes left behind.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def private(root: Path) -> None:
-    """Make the folder, which other users of the host may not list: the digests in it let one fetch
-    the images."""
+    """Make the folder. Other users of the host may not list it, because its digests allow one to
+    fetch the images."""
     root.mkdir(parents=True, exist_ok=True)
     if stat.S_IMODE(root.stat().st_mode) & 0o027:
         root.chmod(0o750)
@@ -34,7 +34,8 @@ def private(root: Path) -> None:
 
 @contextmanager
 def new_folder(root: Path) -> Iterator[Path]:
-    """Provide a temporary folder under `root`, gone at the end unless it was published."""
+    """Provide a temporary folder under `root`. At the end it is removed, unless it was
+    published."""
     private(root)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=root))
     lock = os.open(folder, os.O_RDONLY)
@@ -47,8 +48,8 @@ def new_folder(root: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, root: Path, digest: str) -> None:
-    """Make a filled `folder` the image `digest`. An image that has this name already holds the same
-    bytes, and stays."""
+    """Make a filled `folder` the image `digest`. An image of this name that exists already holds
+    the same bytes, and is kept."""
     for path in folder.iterdir():
         flush(path)
     folder.chmod(0o755)
@@ -60,7 +61,7 @@ def publish(folder: Path, root: Path, digest: str) -> None:
 
 
 def clean(root: Path) -> int:
-    """Remove what crashed ingests and removals left; returns how many folders."""
+    """Remove the folders that crashed ingests and removals left; return their number."""
     removed = 0
     for folder in root.glob(f"{_TEMPORARY}*"):
         lock = os.open(folder, os.O_RDONLY)
@@ -80,8 +81,8 @@ def digests(root: Path) -> frozenset[str]:
 
 
 def remove(root: Path, digest: str) -> None:
-    """Remove an image. Nobody finds it from the first step on, which renames it; its bytes are
-    deleted after that. An image that is not there is no error."""
+    """Remove an image: first rename its folder, so that nobody finds it any more, then delete its
+    bytes. An image that does not exist is no error."""
     with new_folder(root) as folder:
         try:
             (root / digest).rename(folder / "removed")
@@ -91,7 +92,7 @@ def remove(root: Path, digest: str) -> None:
 
 
 def flush(path: Path) -> None:
-    """Have the disk hold the file or folder before anything goes on."""
+    """Return when the content of the file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Reads a stored image back, all of it, and checks it against its name."""
+"""Reads a whole stored image back, and checks it against its name."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from cod.wire.manifest import BadManifest, Chunk, Manifest
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The result of reading an image: how many chunks there are (used ones and holes), and a phrase
-    for each fault."""
+    """The result of reading an image: the number of its chunks (with the holes), and a phrase for
+    each fault."""
 
     chunks: int
     bad: tuple[str, ...]
 
 
 class Damaged(Exception):
-    """The image as a whole cannot be checked further; the phrase says why."""
+    """The image is so damaged that it cannot be checked further; the message is a phrase that says
+    why."""
 
 
 def verify(root: Path, digest: str) -> Checked:
@@ -35,7 +36,7 @@ def verify(root: Path, digest: str) -> Checked:
 
 def verify_folder(folder: Path, digest: str, go_on: Callable[[], None] = lambda: None) -> Checked:
     """Read every byte of the image in a folder, as `verify` does. `go_on` is called for each chunk;
-    what it raises ends the reading."""
+    an exception that it raises ends the reading."""
     try:
         if (folder / "file").exists():
             with (folder / "file").open("rb") as file:

@@ -1,10 +1,10 @@
-"""Can this host run machines on KVM? /dev/kvm may be there and still hang whatever is more than a
-boot sector.
+"""Finds out whether this host can run machines on KVM. Where /dev/kvm exists, it may still hang on
+anything larger than a boot sector.
 
 The probe runs real firmware: OVMF goes through real, protected and long mode before its first
-character on the serial port. (SeaBIOS runs on hosts where OVMF and Linux hang, so it proves
-nothing.) The answer is kept until the host boots again. ``COD_LAB_ACCEL=kvm`` or ``=tcg`` decides
-without asking.
+character on the serial port. (SeaBIOS runs on hosts where OVMF and Linux hang, so it would prove
+nothing.) The result is kept until the host boots again. ``COD_LAB_ACCEL=kvm`` or ``=tcg`` decides
+without a probe.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROBE_SECONDS = 15.0
 
 
 def choose(root: Path) -> str:
-    """Return 'kvm' if it works here, else 'tcg'. The answer is cached in `root`."""
+    """Return 'kvm' if KVM works on this host, else 'tcg'. The answer is cached in `root`."""
     preset = os.environ.get("COD_LAB_ACCEL", "")
     if preset in ACCELERATORS:
         return preset

@@ -1,10 +1,10 @@
 """Simulated nodes: stand-ins for machines on a lab's bridge, with power switches (`cod lab
 agents`).
 
-To a server they are machines: DHCP, HTTP and confd are the real protocols, spoken by real clients
-(cod/lab/standin.py). One costs a namespace and some processes, so twenty fit where two virtual
-machines do. They live as long as the command that made them; what a kill leaves behind goes with
-the lab (`cod lab down`), because namespaces and folders are its.
+A server cannot tell them from machines: DHCP, HTTP and confd are the real protocols, spoken by real
+clients (cod/lab/standin.py). A stand-in costs a namespace and some processes, so twenty of them fit
+where two virtual machines do. They end with the command that made them. After a kill, their
+namespaces and folders are removed with the lab (`cod lab down`), to which these belong.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _UUIDS = uuid.UUID("c0d00000-0000-4000-8000-0000000a6e75")
 
 
 def prepare(folder: Path, mac: str, system: str, disk_size: int) -> None:
-    """Make a stand-in's folder: its disk, and what its agent reads as /proc and /sys. `system`: the
-    DMI UUID."""
+    """Make a stand-in's folder, with its disk and with the files that its agent reads as /proc and
+    /sys. `system`: the DMI UUID."""
     files = {
         "root/proc/cmdline": "",
         "root/proc/meminfo": "MemTotal: 524288 kB\n",
@@ -80,11 +80,11 @@ class Agent:
 
     @property
     def is_on(self) -> bool:
-        """Return whether its process runs."""
+        """Return whether the stand-in's process runs."""
         return self._process is not None and self._process.poll() is None
 
     def on(self) -> None:
-        """Press the power button; nothing happens where it is on."""
+        """Press the power button; has no effect where the stand-in is on."""
         with self._lock:
             if self.is_on:
                 return
@@ -104,7 +104,7 @@ class Agent:
                 )
 
     def off(self) -> None:
-        """Pull the plug: everything that runs in it ends at once."""
+        """Pull the plug: all processes of the stand-in end at once."""
         with self._lock:
             if self._process is not None:
                 with suppress(ProcessLookupError):
@@ -126,7 +126,8 @@ class Agent:
 
 
 def console_lines(agents: Sequence[Agent]) -> Iterator[tuple[Agent, str]]:
-    """Yield the lines that agents write on their consoles, as they come, for ever."""
+    """Yield the lines of the agents' consoles, each with its agent, as soon as they are written;
+    endless."""
     read = dict.fromkeys((agent.name for agent in agents), 0)
     while True:
         for agent in agents:
@@ -143,7 +144,7 @@ def console_lines(agents: Sequence[Agent]) -> Iterator[tuple[Agent, str]]:
 
 class _Switches(socketserver.ThreadingUnixStreamServer):
     """The agents' power switches, in the lab daemon's protocol, so that the server's driver `lab`
-    turns them."""
+    can operate them."""
 
     daemon_threads = True
 
@@ -188,8 +189,8 @@ class _Switch(socketserver.StreamRequestHandler):
 
 @contextmanager
 def running(lab: str, count: int, disk_size: int, *, on: bool = True) -> Iterator[list[Agent]]:
-    """Run so many agents on the lab's bridge, with their switches, until the block is left. Raises
-    `Refused`."""
+    """Run `count` agents on the lab's bridge, with their power switches, until the block is left.
+    Raises `Refused`."""
     record.load(lab)
     if not 1 <= count <= MOST:
         raise Refused("invalid", f"there can be 1 to {MOST} agents, not {count}", "count")

@@ -1,8 +1,9 @@
 """Have the kernel finish checksums itself: ``python -m cod.lab.checksums INTERFACE…``, inside a
 network namespace.
 
-A pair of virtual interfaces passes packets on with unfinished checksums, for hardware to finish
-that is not there. A switch in user space takes them as they are, and the receiver drops them.
+A pair of virtual interfaces passes packets on with unfinished checksums, which the hardware would
+finish, if there were any. A switch in user space does not finish them, and the receiver drops the
+packets.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _ETHTOOL_STXCSUM = 0x17  # linux/ethtool.h
 
 
 def finish(interfaces: Iterable[str]) -> None:
-    """Switch checksum offload of sent packets off, and with it that of segmentation."""
+    """Switch off checksum offload for sent packets, and segmentation offload with it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for name in interfaces:
             value = array.array("B", struct.pack("II", _ETHTOOL_STXCSUM, 0))

@@ -2,13 +2,13 @@
 
 A killed process cannot remove what it made. Its cleaner is a process in a session of its own, which
 holds one end of a pipe and waits: the kernel closes the other end when the owner ends, however it
-ends. Then the cleaner ends what the owner started, and removes its labs and namespaces. It finds
-them by three marks:
+ends. Then the cleaner ends the processes that the owner started, and removes its labs and
+namespaces. It finds them by these marks:
 
-- processes by their environment: each `start` puts a mark of its own into the owner's, and
-  everything that is started after it inherits that; what was started before is not its to end;
+- processes by their environment: each `start` adds its own mark to the owner's environment, and
+  every process that is started later inherits the mark; earlier processes are left alone;
 - labs by the names that the owner gave;
-- namespaces and further labs, by the owner's process id, the first number in their names;
+- namespaces and further labs by the owner's process id, which is the first number in their names;
 - temporary folders by names that begin with `cod`, at most one letter, and that process id.
 
 An owner that ended in order has left nothing, and its cleaner finds nothing.
@@ -38,8 +38,8 @@ _number = itertools.count()
 
 
 def start(*labs: str) -> subprocess.Popen[bytes]:
-    """Start a cleaner of this process, and of those `labs` whoever made them. Close its `stdin` to
-    have it clean up."""
+    """Start a cleaner for this process, and for the `labs`, whoever made them. Closing the `stdin`
+    of the returned process starts the cleaning."""
     itself = identify(os.getpid())
     assert itself is not None
     mark = f"{itself.pid}.{itself.start}.{next(_number)}"
@@ -60,7 +60,8 @@ def start(*labs: str) -> subprocess.Popen[bytes]:
 
 
 def clean(mark: str, labs: Sequence[str]) -> None:
-    """End everything that has the mark; remove its labs, namespaces and temporary folders."""
+    """End all processes that have the mark; remove the owner's labs, namespaces and temporary
+    folders."""
     while left := _marked(mark):
         end(left)
     pid = mark.partition(".")[0]
@@ -86,8 +87,8 @@ def _marked(mark: str) -> list[Process]:
 
 
 def _has(pid: int, mark: str) -> bool:
-    """Return whether the process inherited the mark. Its owner, whose own environment is older, has
-    not."""
+    """Return whether the process inherited the mark. The owner itself did not: its environment is
+    older than the mark."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # it has ended, or is somebody else's

@@ -43,7 +43,7 @@ class _Group(click.Group):
 
 
 WHOLE_FILES = "known, whole files"
-# In this order: a storm's machines are what those before have made of them.
+# In this order: each storm needs the machines as the storms before have left them.
 STORMS = ("unknown", "known", WHOLE_FILES, "to be erased", "in a cluster")
 
 as_json = click.option("--json", "json_", is_flag=True, help="Print JSON for programs.")

@@ -1,7 +1,7 @@
 """Making, using and removing labs: `up`, `down`, `status`, `console`, `power`, `run_inside`.
 
-Everything needs root. Labs with different names live side by side, with the same addresses if they
-like: each has a network namespace of its own. Errors are `Refused` with a sentence.
+Everything needs root. Labs with different names exist side by side, even with the same addresses,
+since each has a network namespace of its own. Errors are `Refused` with a sentence.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SWITCH_SECONDS = 90.0
 
 
 def up(spec: LabSpec) -> dict[str, Any]:
-    """Make the lab with every node switched off; returns its status. What fails half-way is removed
-    again.
+    """Make the lab with every node switched off; return its status. A lab that cannot be completed
+    is removed again.
 
     `Refused` (conflict) when a lab, or a namespace, of that name exists.
     """
@@ -57,13 +57,12 @@ def up(spec: LabSpec) -> dict[str, Any]:
 
 
 def down(name: str) -> None:
-    """Remove the lab: its processes, and any other in its namespace, the namespace, the folder.
-    Whatever is gone already, or was never made, is passed over; a lab that does not exist is no
-    error."""
+    """Remove the lab: its processes, all others in its namespace, the namespace and the folder.
+    Parts that do not exist are passed over; a lab that does not exist is no error."""
     folder = record.folder(name)
     if not folder.is_dir():
         return
-    # made by half, or a broken record: what there is of it is found by its name below
+    # a half-made lab, or a broken record: its parts are found by the lab's name below
     with suppress(Refused):
         processes.end(record.load(name).processes())
     namespace = record.namespace(name)
@@ -73,7 +72,7 @@ def down(name: str) -> None:
         processes.end(left)
     network.remove(namespace)
     while folder.is_dir():
-        with suppress(FileNotFoundError):  # the cleaner of a killed owner may be at the same work
+        with suppress(FileNotFoundError):  # a killed owner's cleaner may remove it, too
             shutil.rmtree(folder)
 
 
@@ -85,11 +84,11 @@ def down_all() -> list[str]:
 
 
 def status(name: str) -> dict[str, Any]:
-    """Return what the lab is: namespace, address, socket, accelerator, whether its daemon runs, and
-    its nodes.
+    """Return a description of the lab: namespace, address, socket, accelerator, whether its daemon
+    runs, and its nodes.
 
-    Each node: power ('on', 'off', or 'unknown' without the daemon), pid, and what
-    `machine.describe` says of it.
+    Each node: power ('on', 'off', or 'unknown' without the daemon), pid, and the fields of
+    `machine.describe`.
     """
     made = record.load(name)
     running = made.daemon is not None and made.daemon.alive()
@@ -120,15 +119,16 @@ def status(name: str) -> dict[str, Any]:
 
 
 def power(name: str, node: str, op: str) -> dict[str, Any]:
-    """Turn the switch of a node, or of a server's or a database's host: `op` is 'on', 'off',
-    'reset' or 'status'. Returns the node, or the host, as `status` shows it."""
+    """Turn the power switch of a node, or of a server's or a database's host: `op` is 'on', 'off',
+    'reset' or 'status'. Return the node, or the host, as `status` shows it."""
     if node in record.load(name).spec.hosts:
         return hosts.LabHosts(name).power(node, op)
     return ask(name, op, node)
 
 
 def console(name: str, node: str) -> Path:
-    """Return the node's serial console log; it need not exist before the node was first on."""
+    """Return the path of the node's serial console log. The file may not exist before the node was
+    first on."""
     record.load(name).spec.node(node)
     return machine.console_path(record.folder(name), node)
 
@@ -141,8 +141,8 @@ def run_inside(name: str, argv: list[str], **options: Any) -> subprocess.Popen[b
 
 
 def ask(name: str, op: str, node: str | None = None) -> dict[str, Any]:
-    """Send one request to the lab's daemon and return its answer; raises `Refused` with its
-    sentence."""
+    """Send one request to the lab's daemon and return its answer. Raises `Refused` with the
+    daemon's sentence."""
     made = record.load(name)
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -162,7 +162,7 @@ def ask(name: str, op: str, node: str | None = None) -> dict[str, Any]:
 
 
 def _claim(name: str) -> None:
-    """Make the lab's folder: the one thing that only one `up` can do."""
+    """Make the lab's folder, which only one of several concurrent `up` can do."""
     folder = record.folder(name)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -212,6 +212,6 @@ def _make(spec: LabSpec) -> None:
 
 
 def _listens(path: Path) -> bool:
-    """Return whether the socket accepts connections. Its file is there a moment before."""
+    """Return whether the socket accepts connections; its file exists a moment earlier."""
     with socket.socket(socket.AF_UNIX) as connection:
         return connection.connect_ex(str(path)) == 0

@@ -1,19 +1,20 @@
 """The lab's power switches: ``python -m cod.lab.daemon NAME``, started by `cod.lab.control.up`
 inside the namespace.
 
-It listens on a UNIX socket. A request is one line of JSON, an answer too; a connection may carry
-many::
+The daemon listens on a UNIX socket. A request is one line of JSON, and so is an answer; a
+connection may carry many of them::
 
-    {"op": "on", "node": "n1"}       -> {"ok": true, "power": "on"} {"op": "off" | "reset" |
-    "status" | "console-path", "node": "n1"} {"op": "list"}                   -> {"ok": true,
-    "nodes": [{"name": "n1", "power": "off", ...}, ...]}
+    {"op": "on", "node": "n1"}       -> {"ok": true, "power": "on"}
+    {"op": "off" | "reset" | "status" | "console-path", "node": "n1"}
+    {"op": "list"}                   -> {"ok": true,
+                                         "nodes": [{"name": "n1", "power": "off", ...}, ...]}
     anything wrong                   -> {"ok": false, "error": "a sentence"}
 
-A node is named by its name or by its MAC.
+A request names a node by its name or by its MAC.
 
-Off is what a switched outlet does: QEMU is killed, the guest gets no chance to object. Reset is
-off, then on. A machine whose QEMU has ended by itself (the guest shut down, QEMU crashed) is off. A
-node is on once QEMU's control socket has greeted: from then on the machine runs.
+"off" acts like a switched outlet: QEMU is killed, and the guest cannot object. "reset" is off, then
+on. A machine whose QEMU has ended by itself (the guest shut down, QEMU crashed) is off. A node is
+on once QEMU's control socket has sent its greeting: from then on the machine runs.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Switches:
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def answer(self, request: Any) -> dict[str, Any]:
-        """Carry out one request; `Refused` when it is not one."""
+        """Carry out one request and return the answer. Raises `Refused` for an invalid request."""
         if not isinstance(request, dict):
             raise Refused("invalid", "a request is a JSON object")
         op = request.get("op")
@@ -68,7 +69,7 @@ class Switches:
         return self._describe(name)
 
     async def on(self, name: str) -> None:
-        """Switch on; nothing happens if it is on."""
+        """Switch the node on; has no effect if it is on."""
         async with self._locks[name]:
             if name in self._running:
                 return
@@ -92,7 +93,7 @@ class Switches:
                     )
 
     async def _restored(self, name: str, argv: list[str], restore: Restore) -> bool:
-        """Switch on from a snapshot; returns whether that worked."""
+        """Switch the node on from a snapshot; return whether that worked."""
         if not restore.snapshot.exists():
             return False
         try:
@@ -107,7 +108,8 @@ class Switches:
         return True
 
     async def _start(self, name: str, argv: list[str]) -> Process:
-        """Start QEMU and wait for its greeting. `Refused` when it does not come."""
+        """Start QEMU and wait for its greeting. Raises `Refused` when the greeting does not
+        come."""
         spec = self._record.spec
         if spec.switch == "ovs":
             argv = network.inside(network.ports_namespace(record.namespace(spec.name), spec), argv)
@@ -135,13 +137,14 @@ class Switches:
         return identity or Process(process.pid, 0)
 
     async def off(self, name: str) -> None:
-        """Switch off and wait until the machine is gone; nothing happens if it is off."""
+        """Switch the node off and wait until its QEMU has ended; has no effect if it is off."""
         async with self._locks[name]:
             await self._kill(name)
             await self._recorded(name)
 
     async def _recorded(self, name: str) -> None:
-        """Wait for the recorder of a machine that is off: it connects the machine's port again."""
+        """Wait for the snapshot recorder of a machine that is off: the recorder connects the
+        machine's port again."""
         if recorder := self._recorders.pop(name, None):
             await recorder
 
@@ -154,7 +157,7 @@ class Switches:
             self._ended(name, process)
 
     async def all_off(self) -> None:
-        """Switch everything off, as the end of the lab does."""
+        """Switch all nodes off, for the end of the lab."""
         await asyncio.gather(*(self.off(name) for name in list(self._running)))
 
     def _describe(self, name: str) -> dict[str, Any]:
@@ -176,7 +179,7 @@ class Switches:
             self._record.save()
 
     async def _greeted(self, name: str, process: asyncio.subprocess.Process) -> None:
-        """Wait for QEMU's greeting, which it sends when everything of the machine has been made."""
+        """Wait for QEMU's greeting. QEMU sends it when all parts of the machine have been made."""
         path = machine.qmp_path(self._folder, name)
         while process.returncode is None:
             with suppress(FileNotFoundError, ConnectionRefusedError):
@@ -213,7 +216,7 @@ async def serve(name: str) -> None:
 
 
 async def reply(switches: Switches, line: bytes) -> dict[str, Any]:
-    """Return the answer to one line."""
+    """Carry out the request in one line and return the answer."""
     try:
         return {"ok": True} | await switches.answer(json.loads(line))
     except Refused as refusal:

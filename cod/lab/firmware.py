@@ -1,10 +1,10 @@
 """A stand-in for the firmware of a machine that begins with a snapshot, run in a network namespace
 with the machine's MAC: ``python -m cod.lab.firmware``.
 
-It does all that a server sees of a network boot up to the trampoline's first packet: DHCP as the
-firmware and as iPXE, and the fetches of the boot script, the kernel, the ramdisk and the secret.
-It prints JSON: `system`, the key of what was fetched, and `secret`; or nothing, if the server has
-another system for the machine than the trampoline.
+The stand-in sends all requests of a network boot before the trampoline's first packet: DHCP as the
+firmware and as iPXE, and the fetches of the boot script, the kernel, the ramdisk and the secret. It
+prints JSON: `system`, the key of the fetched files, and `secret`; or nothing, if the server has the
+machine boot another system than the trampoline.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from cod.lab.standin import StandIn
 
 
 def boot(stand_in: StandIn) -> dict[str, str]:
-    """Return `system` and `secret` of one boot, {} if it is none of the trampoline."""
+    """Return `system` and `secret` of one boot; {} if another system than the trampoline is
+    booted."""
     script = stand_in.script(stand_in.dhcp(stand_in.options))
     kernel = re.search(r"^kernel (\S+) (.*)$", script, re.M)
     ramdisks = re.findall(r"^initrd .*?(http://\S+)", script, re.M)

@@ -1,9 +1,9 @@
 """The QEMU command line of one machine: real firmware that tries its devices in the spec's order.
 
 BIOS machines run SeaBIOS with the iPXE ROMs of their NICs, as a server's own PXE ROM would. UEFI
-machines run OVMF; its own PXE stack speaks on virtio, whose ROM is left out unless the spec wants
-it. A NIC's ROM brings the driver that OVMF lacks for any other model; OVMF lists that iPXE and its
-own PXE stack, on top of the ROM's driver, as two boot options.
+machines run OVMF, whose own PXE stack works with virtio NICs; their ROM is left out unless the spec
+asks for it. For NICs of other models OVMF has no driver; the NIC's ROM brings one. OVMF lists the
+ROM's iPXE, and its own PXE stack on top of the ROM's driver, as two boot options.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CONTROLLERS = {
     "megasas": "megasas,id=raid",
     "usb": "qemu-xhci,id=usb",
 }
-# The number is the disk's among those of its bus.
+# The number counts the disks of one bus.
 DEVICES = {
     "virtio": "virtio-blk-pci",
     "ahci": "ide-hd,bus=sata.{}",
@@ -41,7 +41,7 @@ ACCELERATORS = {
 
 
 def prepare(node: LabNode, folder: Path) -> None:
-    """Make the node's disks (sparse) and its firmware's variables, as they leave the factory."""
+    """Make the node's disks (sparse) and its firmware's variables, as they are in a new machine."""
     for position, disk in enumerate(node.disks):
         with open(disk_path(folder, node, position), "xb") as file:
             file.truncate(disk.size)
@@ -52,8 +52,8 @@ def prepare(node: LabNode, folder: Path) -> None:
 def command(
     node: LabNode, position: int, folder: Path, accel: str, switch: str = "bridge"
 ) -> list[str]:
-    """Return the command that is the machine `node`, the spec's node at `position`, while it is
-    switched on. `switch`: what its NICs are connected to."""
+    """Return the QEMU command of the machine `node`, the spec's node at `position`. `switch`: the
+    kind of switch that its NICs are connected to."""
     return [
         QEMU,
         "-name",
@@ -61,7 +61,7 @@ def command(
         "-machine",
         f"{node.machine},graphics=off",
         *ACCELERATORS[accel],
-        # A server that finds nothing to boot begins again; SeaBIOS would halt.
+        # A real server that finds nothing to boot tries again; by default SeaBIOS would halt.
         "-boot",
         "strict=on,reboot-timeout=10000",
         "-m",
@@ -90,8 +90,8 @@ def command(
 
 
 def describe(node: LabNode, folder: Path) -> dict[str, Any]:
-    """Return what people and programs want to know of a machine, ready for JSON. `mac` is of the
-    NIC that boots."""
+    """Return a description of a machine for people and programs, ready for JSON. `mac` is the MAC
+    of the NIC that boots."""
     return {
         "name": node.name,
         "firmware": node.firmware,
@@ -119,12 +119,12 @@ def console_path(folder: Path, node: str) -> Path:
 
 
 def qmp_path(folder: Path, node: str) -> Path:
-    """Return where QEMU's own control socket is while the node is on."""
+    """Return the path of QEMU's own control socket, which exists while the node is on."""
     return folder / "qmp" / f"{node}.sock"
 
 
 def disk_path(folder: Path, node: LabNode, position: int) -> Path:
-    """Return the file that is the node's disk at `position` in its spec."""
+    """Return the file of the node's disk at `position` in its spec."""
     return folder / "disks" / f"{node.name}-{position}.img"
 
 
@@ -133,7 +133,7 @@ def variables_path(folder: Path, node: LabNode) -> Path:
 
 
 def flash(code: Path, variables: Path) -> list[str]:
-    """Return the two flash chips of UEFI firmware."""
+    """Return QEMU's options for the two flash chips of UEFI firmware."""
     return [
         "-drive",
         f"if=pflash,format=raw,unit=0,readonly=on,file={code}",
@@ -145,8 +145,8 @@ def flash(code: Path, variables: Path) -> list[str]:
 def _firmware(node: LabNode, folder: Path) -> list[str]:
     if node.firmware != "uefi":
         return []
-    # Set-up as a site with IPv4 has it. OVMF tries all of a NIC's ways to boot before the first
-    # disk, and those over IPv6 each wait a quarter of a minute for an answer.
+    # The firmware's set-up as in a site with IPv4. OVMF tries all of a NIC's ways to boot before
+    # the first disk, and each way over IPv6 waits a quarter of a minute for an answer.
     left_out = [
         "IPv6Support",
         "IPv6PXESupport",
@@ -185,8 +185,8 @@ def _disks(node: LabNode, folder: Path) -> list[str]:
     ]
     counts = Counter[str]()
     for position, disk in enumerate(node.disks):
-        # A power cut must not lose what the disk has acknowledged: the host's page cache survives
-        # QEMU, flushes too.
+        # A power cut must not lose writes that the disk has acknowledged. QEMU's default cache mode
+        # keeps them: they are in the host's page cache, which outlives QEMU.
         path = disk_path(folder, node, position)
         argv += ["-drive", f"if=none,id=disk{position},format=raw,discard=unmap,file={path}"]
         device = DEVICES[disk.bus].format(counts[disk.bus])

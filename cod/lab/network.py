@@ -3,15 +3,14 @@
 A switch is a bridge of the kernel in the lab's namespace, or an Open vSwitch
 (`cod.lab.openvswitch`), as the spec says.
 
-The first bridge has the server's address. `port0`/`port1` is a pair whose one end is always plugged
+The first bridge has the server's address. One end of the pair `port0`/`port1` is always plugged
 into it: without a live port a bridge has no carrier, and without carrier the kernel gives it no
 IPv6 link-local address, which the router advertisement needs before the first machine is switched
 on.
 
-A further network with an address is reached over a router, a namespace of its own with one foot in
-either network, that runs ISC's `dhcrelay`. The server's namespace has the bridge of that network
-too (the machines' taps are there) but no address on it, so DHCP reaches the server by the relay
-alone.
+A further network with an address is reached through a router: a namespace with an interface in
+either network, which runs ISC's `dhcrelay`. The server's namespace has the bridge of that network
+too (for the machines' taps) but no address on it, so DHCP reaches the server by the relay alone.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _BRIDGE_OPTIONS = "type bridge forward_delay 0 stp_state 0 mcast_snooping 0"
 
 
 def tap(position: int, nic: int) -> str:
-    """Return the name of the tap of NIC `nic` of the spec's node at `position`."""
+    """Return the name of the tap for NIC number `nic` of the spec's node at `position`."""
     return f"tap{position}n{nic}"
 
 
@@ -57,7 +56,7 @@ def ports_namespace(namespace: str, spec: LabSpec) -> str:
 
 
 def make(namespace: str, spec: LabSpec) -> None:
-    """Make the namespace and everything in it, the switches and the routers."""
+    """Make the namespace with its switches, interfaces and routers."""
     _ip("netns", "add", namespace)
     _sysctl(namespace, "net.ipv6.conf.default.accept_dad=0", "net.ipv6.conf.default.accept_ra=0")
     bridges = {
@@ -97,10 +96,10 @@ def _make_switches(namespace: str, spec: LabSpec, bridges: Mapping[str, str]) ->
 
 
 def add_interface(namespace: str, name: str, vlan: int, address: str) -> None:
-    """Add an interface of the lab's namespace to the first network's Open vSwitch, in that VLAN,
-    with that address.
+    """Give the lab's namespace an interface on the first network's Open vSwitch, in that VLAN, with
+    that address.
 
-    Raises `Refused` for a lab whose switch is another.
+    Raises `Refused` for a lab with another kind of switch.
     """
     switch = switch_of(namespace)
     if not switch.exists():
@@ -163,7 +162,8 @@ def _make_router(namespace: str, spec: LabSpec, router: Router, bridge: str) -> 
 
 
 def _connect(namespace: str, bridge: str, outer: str, end: str, inner: str) -> None:
-    """Connect `outer`, whose other end is `inner` in the namespace `end`, to the lab's switch."""
+    """Connect the interface `outer` to the lab's switch. Its other end is `inner` in the namespace
+    `end`."""
     switch = switch_of(namespace)
     if not switch.exists():
         _batch(namespace, [f"link set {outer} master {bridge} up"])
@@ -176,8 +176,8 @@ def _connect(namespace: str, bridge: str, outer: str, end: str, inner: str) -> N
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """A router between the server's network and `network`: `near` is its address in the former,
-    `far` in the latter."""
+    """A router between the server's network and `network`: `near` is its address in the server's
+    network, `far` its address in `network`."""
 
     namespace: str
     network: str
@@ -186,7 +186,8 @@ class Router:
 
 
 def routers(namespace: str, spec: LabSpec) -> list[Router]:
-    """Return the routers of the spec's networks. A router's near address follows the server's."""
+    """Return the routers of the spec's networks. The routers' near addresses follow the server's
+    address."""
     server = IPv4Interface(spec.address)
     return [
         Router(
@@ -201,7 +202,8 @@ def routers(namespace: str, spec: LabSpec) -> list[Router]:
 
 
 def start_relay(router: Router, server: str, log: Path) -> subprocess.Popen[bytes]:
-    """Start the router's DHCP relay to `server`, an address; `Refused` when it is not installed."""
+    """Start the router's DHCP relay to the address `server`. Raises `Refused` when the relay's
+    program is not installed."""
     if shutil.which(RELAY) is None:
         raise Refused(
             "conflict",
@@ -217,21 +219,21 @@ def start_relay(router: Router, server: str, log: Path) -> subprocess.Popen[byte
 
 
 def all_of(namespace: str) -> list[str]:
-    """Return the lab's namespaces that exist: its routers' and its own. No name of a lab has a
-    dot."""
+    """Return the lab's namespaces that exist: its routers' and its own. They are found by the dot
+    after the lab's name, since no name of a lab has a dot."""
     return [path.name for path in sorted(NAMESPACES.glob(f"{namespace}.*"))] + [namespace] * exists(
         namespace
     )
 
 
 def remove(namespace: str) -> None:
-    """Remove the lab's namespaces; their interfaces go with them. Nothing happens when there is
-    none."""
+    """Remove the lab's namespaces, and their interfaces with them; has no effect where none
+    exists."""
     for each in all_of(namespace):
         try:
             _ip("netns", "del", each)
         except Refused:
-            if exists(each):  # else another command took the same lab down at this moment
+            if exists(each):  # else another command has just removed the same lab
                 raise
 
 
@@ -247,7 +249,7 @@ def plug(namespace: str, new: str, port: str, mac: str) -> None:
 
 
 def add_address(namespace: str, address: str) -> None:
-    """Give a namespace that `plug` made an address, with prefix length."""
+    """Give a namespace that `plug` made an address, written with its prefix length."""
     _batch(namespace, [f"addr add {address} brd + dev eth0"])
 
 
@@ -268,24 +270,25 @@ def stand_for(namespace: str, lab: str, address: str, far: str) -> None:
 
 
 def lose(namespace: str, interface: str, percent: float) -> None:
-    """Lose that share of the packets which arrive in the namespace by the interface."""
+    """Drop that share of the packets that arrive in the namespace by the interface."""
     rule = f'iifname "{interface}" numgen random mod 10000 < {round(percent * 100)} drop'
     chain = f"chain in {{ type filter hook prerouting priority -400; {rule}; }}"
     _run(inside(namespace, ["nft", "-f", "-"]), f"table ip loss {{\n{chain}\n}}\n")
 
 
 def hold(namespace: str, spec: LabSpec, tap_name: str, held: bool) -> None:
-    """Cut a tap off its switch, or connect it again; its machine sees a live port all the time."""
+    """Cut a tap off its switch, or connect it again. The machine sees a live port in both cases."""
     _batch(ports_namespace(namespace, spec), [f"link set {tap_name} {'down' if held else 'up'}"])
 
 
 def unplug(namespace: str) -> None:
-    """Remove a namespace that `plug` made; its interfaces go with it."""
+    """Remove a namespace that `plug` made, and its interfaces with it."""
     _ip("netns", "del", namespace)
 
 
 def forget_port(namespace: str, port: str) -> None:
-    """Remove a port that `plug` made from the lab's switch, if that keeps a list of its own."""
+    """Remove a port that `plug` made from the list of the lab's switch, if the switch has such a
+    list."""
     if (switch := switch_of(namespace)).exists():
         switch.vsctl("--if-exists", "del-port", port)
 

@@ -1,13 +1,13 @@
-"""A lab's switch as Open vSwitch in user space: every NIC an access port, with LLDP, in VLANs that
-can be changed.
+"""A lab's switch as Open vSwitch in user space: every NIC is an access port, with LLDP, in a VLAN
+that can be changed.
 
-Its database and its daemon run in a network namespace of their own, NAMESPACE.switch, with the
-machines' taps: the kernel's own network stack sees each packet on a tap, too, and would answer for
-the server's address in any VLAN. The server's interfaces are internal ports of the switch, which
-are moved to the lab's namespace.
+The switch's database and daemon run in a network namespace of their own, NAMESPACE.switch, with the
+machines' taps. In the lab's namespace, the kernel's own network stack would see each packet on a
+tap, too, and would answer for the server's address in any VLAN. The server's interfaces are
+internal ports of the switch, which are moved to the lab's namespace.
 
-Nothing of an Open vSwitch that the host may run is touched: database, sockets and logs are in the
-lab's folder.
+An Open vSwitch of the host itself is not touched: database, sockets and logs are in the lab's
+folder.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ START_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class OpenVSwitch:
-    """The switch of the lab whose namespace is `namespace`, with everything of it below
-    `folder`."""
+    """The switch of the lab with the namespace `namespace`; its files are below `folder`."""
 
     namespace: str
     folder: Path
@@ -42,14 +41,15 @@ class OpenVSwitch:
 
     @property
     def address(self) -> str:
-        """Return the address of its database, as the switch driver `ovs` takes it."""
+        """Return the address of the switch's database, in the form that the switch driver `ovs`
+        takes."""
         return f"unix:{self.folder / 'db.sock'}"
 
     def exists(self) -> bool:
         return (self.folder / "conf.db").exists()
 
     def start(self) -> None:
-        """Start its database and its daemon in their namespace, which exists."""
+        """Start the switch's database and daemon in their namespace, which must exist."""
         if shutil.which("ovs-vswitchd", path=PATH) is None or not SCHEMA.exists():
             raise Refused(
                 "conflict",
@@ -66,15 +66,16 @@ class OpenVSwitch:
         self._begin("ovs-vswitchd", self.address)
 
     def add_bridge(self, name: str, system_name: str) -> None:
-        """Add a bridge that calls itself `system_name` by LLDP. Its internal port has its name."""
+        """Add a bridge that names itself `system_name` by LLDP. The bridge's internal port is
+        called `name`."""
         bridge = f"-- add-br {name} -- set bridge {name} datapath_type=netdev auto_attach=@aa"
         port = f"-- set port {name} tag={PROVISIONING_VLAN}"
         lldp = f"system_name={system_name} system_description=cod-lab"
         self.vsctl(*f"{bridge} {port} -- --id=@aa create AutoAttach {lldp}".split())
 
     def add_ports(self, bridge: str, names: Iterable[str], *, lldp: bool = False) -> None:
-        """Add interfaces of its namespace as access ports in the provisioning VLAN, which may say
-        so by LLDP."""
+        """Add interfaces of the switch's namespace as access ports in the provisioning VLAN; with
+        `lldp`, the ports send LLDP."""
         words: list[str] = []
         for name in names:
             added = f"-- --if-exists del-port {name} -- add-port {bridge} {name}"
@@ -85,13 +86,14 @@ class OpenVSwitch:
             self.vsctl(*words)
 
     def add_internal(self, bridge: str, name: str, vlan: int) -> None:
-        """Add an interface `name` in that VLAN, which appears in the switch's namespace."""
+        """Add an interface `name` in that VLAN. The interface appears in the switch's namespace."""
         self.vsctl(
             "add-port", bridge, name, f"tag={vlan}", "--", "set", "interface", name, "type=internal"
         )
 
     def vsctl(self, *words: str) -> str:
-        """Run ovs-vsctl, and wait until the daemon has done what it says. Raises `Refused`."""
+        """Run ovs-vsctl, wait until the daemon has carried it out, and return the output. Raises
+        `Refused`."""
         return self._run(
             "ovs-vsctl", f"--db={self.address}", f"--timeout={START_SECONDS:.0f}", *words
         )

@@ -1,9 +1,9 @@
-"""Processes that stay recognisable: a pid alone may belong to somebody else by the time it is read
-again.
+"""Processes that stay recognisable: a pid alone may belong to another process by the time it is
+used.
 
 A process is named by its pid and its start time (field 22 of /proc/PID/stat, in clock ticks since
-the host booted). Before a signal is sent a pidfd is opened and the start time compared *after*
-that, so the signal can only reach the process that was meant.
+the host booted). Before a signal is sent, a pidfd is opened and the start time compared *after*
+that, so the signal can only reach the intended process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAMESPACES = Path("/run/netns")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process for all time (of this boot of the host)."""
+    """A process, identified for as long as the host is up."""
 
     pid: int
     start: int
@@ -62,8 +62,8 @@ def pids() -> Iterator[int]:
 def end(
     processes: Iterable[Process], first: signal.Signals = signal.SIGTERM, grace: float = 2.0
 ) -> None:
-    """End them all: the signal `first`, and SIGKILL for those still there after `grace` seconds.
-    Returns when they are gone."""
+    """End the processes: send them the signal `first`, and SIGKILL to those that still run after
+    `grace` seconds. Return when all have ended."""
     opened = [fd for process in processes if (fd := _open(process)) is not None]
     try:
         _signal(opened, first)
@@ -76,8 +76,8 @@ def end(
 
 
 def _stat(pid: int) -> tuple[int, bool] | None:
-    """Return (start time, running) of `pid`. The program's name, in parentheses, may itself hold
-    spaces and parentheses."""
+    """Return (start time, running) of `pid`; None where there is no such process. The program's
+    name, in parentheses, may itself hold spaces and parentheses."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -104,7 +104,8 @@ def _signal(fds: list[int], number: signal.Signals) -> None:
 
 
 def _wait(fds: list[int], seconds: float) -> list[int]:
-    """Wait until all have ended; return those that have not after `seconds`."""
+    """Wait until all processes have ended; return the pidfds of those that still run after
+    `seconds`."""
     left, until = list(fds), time.monotonic() + seconds
     while left and (remaining := until - time.monotonic()) > 0:
         poll = select.poll()

@@ -1,4 +1,4 @@
-"""This program as a process of the lab."""
+"""COD itself as a program that the lab runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cod.model import Refused
 
 
 def environment() -> dict[str, str]:
-    """Return the environment in which another process finds this program."""
+    """Return an environment in which other processes can import COD's modules."""
     return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
 
 
@@ -22,7 +22,8 @@ def command(site_file: Path, *words: str) -> list[str]:
 
 
 def output(argv: Sequence[str], about: str) -> str:
-    """Return what such a command prints. Raises `Refused` where it fails; `about` names it."""
+    """Return the output of such a command. Raises `Refused` where the command fails; `about` names
+    it."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment())
     if done.returncode:
         raise Refused("conflict", f"{about}: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,19 +1,19 @@
-"""A lab's folder and the record in it of everything that was made.
+"""A lab's folder, and in it the record of everything that was made.
 
-The record is written *before* a thing is made, so that whatever exists is found again after any
-crash. One lab is one folder under the root (``$COD_LAB_ROOT``, else /var/lib/cod-lab)::
+An entry is recorded *before* the thing is made, so that everything is found again after a crash.
+One lab is one folder under the root (``$COD_LAB_ROOT``, else /var/lib/cod-lab)::
 
     lab.json           the record: spec, namespace, processes with their start times
     lab.sock           the daemon's socket: the power switches
     daemon.log
     console/NODE.log   serial console, appended
-    log/NODE.log       what QEMU itself says; log/relay.NETWORK.log: a relay
+    log/NODE.log       output of QEMU itself; log/relay.NETWORK.log: of a relay
     disks/NODE-N.img   sparse
     vars/NODE.fd       UEFI variables
     qmp/NODE.sock
     switch/            database, sockets and logs of an Open vSwitch
 
-`up` writes the record until it starts the daemon; from then on the daemon does.
+`up` writes the record until it starts the daemon; from then on the daemon writes it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Record:
     nodes: dict[str, Process] = field(default_factory=dict)
 
     def save(self) -> None:
-        """Replace the record on disk in one step."""
+        """Replace the record on disk atomically."""
         path = folder(self.spec.name) / "lab.json"
         document = {
             "spec": as_dict(self.spec),
@@ -70,13 +70,13 @@ class Record:
         draft.replace(path)
 
     def processes(self) -> list[Process]:
-        """Return those recorded, the daemon first: nothing may switch a node on while the lab is
-        taken down."""
+        """Return the recorded processes. The daemon is the first, so that it ends before it can
+        switch a node on while the lab is taken down."""
         return [*filter(None, [self.daemon]), *self.nodes.values()]
 
 
 def load(name: str) -> Record:
-    """Return the record of the lab `name`; `Refused` when there is none, or none that can be
+    """Return the record of the lab `name`. Raises `Refused` when there is none, or it cannot be
     read."""
     try:
         document = json.loads((folder(name) / "lab.json").read_text())

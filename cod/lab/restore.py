@@ -1,5 +1,5 @@
-"""The start of a lab's machine from a snapshot: whether it applies, and the server's answers to the
-stand-in for its firmware."""
+"""The start of a lab's machine from a snapshot: whether the snapshot may be used, and the server's
+answers to the stand-in for the machine's firmware."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ SECONDS = 60.0  # that the server has for the stand-in's boot
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A start of the spec's node at `position`: its snapshot, which need not exist, and the
-    `secret` that the server has issued for this boot."""
+    """A start of the spec's node at `position`. The `snapshot` need not exist; `secret` is the
+    secret that the server has issued for this boot."""
 
     spec: LabSpec
     position: int
@@ -38,9 +38,9 @@ class Restore:
     def prepared(
         cls, spec: LabSpec, position: int, folder: Path, argv: Sequence[str]
     ) -> Restore | None:
-        """Return the start of a machine with that command line; None where it has to boot.
+        """Return the start of a machine with that command line; None where the machine has to boot.
 
-        Only a machine that is as it left the factory is asked for, on the lab's first network.
+        The server is asked only for a new machine on the lab's first network.
         """
         node = spec.nodes[position]
         applicable = (
@@ -57,17 +57,18 @@ class Restore:
         return cls(spec, position, folder, Snapshot(Path(spec.snapshots), key), reply["secret"])
 
     def incoming(self) -> list[str]:
-        """Return QEMU's words that begin with the snapshot."""
+        """Return the QEMU options that start the machine from the snapshot."""
         node = self.spec.nodes[self.position]
         return self.snapshot.incoming(self.secret, self.folder / "qmp" / f"{node.name}.sed")
 
     def record(self, process: Process) -> bool:
-        """Write the snapshot while the machine boots; returns whether that was done."""
+        """Write the snapshot while the machine boots; return whether it was written."""
         node = self.spec.nodes[self.position]
         port = network.tap(self.position, node.boot_nic)
 
         def hold(held: bool) -> None:
-            # The lab may be going. A machine that was not held gets its address: no snapshot then.
+            # The lab may be on its way down. Without the hold the machine gets an address, and no
+            # snapshot is written.
             with suppress(Refused):
                 network.hold(records.namespace(self.spec.name), self.spec, port, held)
 
@@ -75,7 +76,8 @@ class Restore:
 
 
 def _boot(lab: str, position: int, node: LabNode) -> dict[str, str]:
-    """Return what the server says to a machine's firmware, {} if it does not answer in full."""
+    """Return the server's answers to a machine's firmware; {} if the server does not answer all
+    requests."""
     namespace = records.namespace(lab)
     own, port = f"{namespace}.firmware{position}", f"fw{position}"
     environment = program.environment()

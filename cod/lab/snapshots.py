@@ -1,25 +1,25 @@
-"""Machines that begin where an earlier one waited: QEMU migration files of a trampoline that asks
-for its address.
+"""Snapshots of machines: QEMU migration files of a trampoline that asks for its address, from which
+later machines start.
 
-A boot of firmware and kernel costs a dozen seconds of an emulated processor. A lab whose spec names
-a folder of snapshots pays them once for each machine: while a new machine boots, its trampoline is
-held at its first DHCP request, and written to the folder. The machine then goes on. The next time
-that a machine like it is switched on, a stand-in for its firmware does what the server sees of a
-boot (`cod.lab.firmware`: DHCP, boot script, kernel, ramdisk, secret), and QEMU begins with the
-snapshot. In the snapshot the trampoline has no address yet, and its agent has not read its secret:
-the secret that the server has just issued takes the place of the old one, of the same length, on
-the way into the machine's memory. Nothing is entered in the server's database, and a server
-accepts a restored machine for the same reason as any other.
+A boot of firmware and kernel takes a dozen seconds of an emulated processor. A lab whose spec names
+a folder of snapshots needs this time once for each machine: while a new machine boots, its
+trampoline is held at its first DHCP request, and written to the folder. The machine then goes on.
+The next time that an identical machine is switched on, a stand-in for its firmware sends the
+requests of a boot to the server (`cod.lab.firmware`: DHCP, boot script, kernel, ramdisk, secret),
+and QEMU begins with the snapshot. In the snapshot the trampoline has no address yet, and its agent
+has not read its secret. The secret that the server has just issued, of the same length, replaces
+the recorded one on the way into the machine's memory. Nothing is entered in the server's database,
+and a server accepts a restored machine for the same reason as any other.
 
 A snapshot is used only if everything in its key is the same: the machine's spec and command line
 (MACs, UUID, disks' sizes), QEMU's version, the kernel's command line, and the digests of the kernel
-and the ramdisk that the server serves. Machines are recorded and restored only as they leave the
-factory: their disks hold nothing but zeros and the firmware's variables are the delivered ones.
-The kernel in the snapshot has read the partition tables of empty disks.
+and the ramdisk that the server serves. Only new machines are recorded and restored: their disks
+hold nothing but zeros and the firmware's variables have never been changed. The kernel in the
+snapshot has read the partition tables of empty disks.
 
-A restored machine proves nothing about firmware, loaders, drivers' start or the kernel's. Its wall
-clock is that of the snapshot, and its random numbers are those of the last machine restored from
-the same file.
+A restored machine proves nothing about firmware, loaders, or the start of the kernel and its
+drivers. Its wall clock is that of the snapshot, and its random numbers are those of the last
+machine restored from the same file.
 """
 
 from __future__ import annotations
@@ -60,32 +60,34 @@ _STEP = 0.05  # seconds between looks
 
 
 class NotRestored(Exception):
-    """QEMU does not take the snapshot; the sentence says why."""
+    """QEMU does not accept the snapshot; the sentence says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A file of a folder that need not exist. `key`: of the machine, then of what it has booted."""
+    """A snapshot in a folder; neither need exist. `key`: the digest of the machine, then the digest
+    of the booted files."""
 
     folder: Path
     key: str
 
     @property
     def file(self) -> Path:
-        """Return the compressed migration stream."""
+        """Return the path of the compressed migration stream."""
         return self.folder / f"{self.key}.zst"
 
     @property
     def about(self) -> Path:
-        """Return the JSON beside it: `secret`, and the name of the machine."""
+        """Return the path of the JSON file beside it: `secret`, and the name of the machine."""
         return self.folder / f"{self.key}.json"
 
     def exists(self) -> bool:
         return self.file.exists() and self.about.exists()
 
     def incoming(self, secret: str, script: Path) -> list[str]:
-        """Return QEMU's words that begin with the snapshot, with the boot's `secret` in the place
-        of the recorded one. `script` is written: sed's, so that no command line shows secrets."""
+        """Return the QEMU options that start a machine from the snapshot, with the boot's `secret`
+        in place of the recorded one. `script` is written for sed, so that no command line shows
+        secrets."""
         old = str(json.loads(self.about.read_text())["secret"])
         if len(old) != len(secret) or not re.fullmatch(SECRET, secret):
             raise NotRestored("the server's secrets have another form than the snapshot's")
@@ -99,21 +101,22 @@ class Snapshot:
 
 
 def machine_key(node: LabNode, argv: Sequence[str], folder: Path) -> str:
-    """Return the digest of a machine: its spec, which has its disks' sizes, and its command line
-    without the lab's folder and its taps' names, which are no part of it."""
+    """Return the digest of a machine: of its spec (with its disks' sizes) and of its command line,
+    without the lab's folder and the names of taps, which differ between labs."""
     words = [re.sub(r"ifname=\w+", "ifname=", word.replace(str(folder), "")) for word in argv]
     return _digest([FORMAT, _qemu_version(), asdict(node), words])
 
 
 def system_key(command_line: str, files: Sequence[str]) -> str:
-    """Return the digest of what is booted: the kernel's command line and the files' digests."""
+    """Return the digest of the booted system: of the kernel's command line and the files'
+    digests."""
     return _digest([command_line, *files])
 
 
 def is_new(node: LabNode, folder: Path) -> bool:
-    """Return whether the machine is as it left the factory."""
+    """Return whether the machine's disks and firmware variables are unchanged since it was made."""
     variables = machine.variables_path(folder, node)
-    # by content: firmware changes its variables and not the size of their file
+    # by content: firmware changes its variables, but not the size of their file
     return has_blank_disks(node, folder) and (
         node.firmware != "uefi" or filecmp.cmp(variables, machine.OVMF_VARS, shallow=False)
     )
@@ -128,7 +131,7 @@ def has_blank_disks(node: LabNode, folder: Path) -> bool:
 
 def is_blank(path: Path) -> bool:
     """Return whether a sparse file reads as zeros; its holes are not read."""
-    with open(path, "rb", buffering=0) as file:  # a buffer would not know where seeks have led
+    with open(path, "rb", buffering=0) as file:  # a buffer would not know of the seeks below
         at, size = 0, os.fstat(file.fileno()).st_size
         while at < size:
             try:
@@ -152,8 +155,8 @@ def record(
     process: Process,
     hold: Callable[[bool], None],
 ) -> bool:
-    """Write the snapshot of a machine that is starting; returns whether that was done. Waits until
-    its trampoline asks for an address, or the machine's process has ended.
+    """Write the snapshot of a machine that is starting; return whether it was written. Waits until
+    the machine's trampoline asks for an address, or the machine's process has ended.
 
     lab   the lab's folder
     hold  cuts the boot NIC off its network (True) and connects it again, unseen by the machine
@@ -194,7 +197,7 @@ def resume(path: Path) -> None:
         with Monitor(path) as monitor:
             while (status := monitor.ask("query-status")["status"]) == "inmigrate":
                 time.sleep(_STEP)
-            if status == "paused":  # as it was when it was recorded
+            if status == "paused":  # the machine was paused while it was recorded
                 monitor.ask("cont")
                 status = monitor.ask("query-status")["status"]
     except OSError as error:
@@ -204,8 +207,8 @@ def resume(path: Path) -> None:
 
 
 def write_ledger(event: str, name: str) -> None:
-    """Append a line of JSON about a machine that was switched on, `event` being 'cold' or
-    'restored', to the file that the environment names by COD_LAB_LEDGER, if it does."""
+    """Append a line of JSON about a machine that was switched on to the file that the environment
+    variable COD_LAB_LEDGER names, if it is set. `event`: 'cold' or 'restored'."""
     if path := os.environ.get("COD_LAB_LEDGER"):
         with open(path, "a") as file:
             file.write(json.dumps({"event": event, "machine": name}) + "\n")
@@ -230,7 +233,7 @@ class Monitor:
         self._socket.close()
 
     def ask(self, command: str, **arguments: Any) -> Mapping[str, Any]:
-        """Return what QEMU answers to a command."""
+        """Send a command to QEMU and return the answer."""
         self._socket.sendall(
             json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n"
         )
@@ -244,7 +247,7 @@ class Monitor:
 
 
 def _migrate(monitor: Monitor, part: Path, holds: Callable[[], bool]) -> bool:
-    """Pause the machine and write it to `part`, if `holds()`; returns whether that was done."""
+    """Pause the machine and write it to `part`, if `holds()`; return whether it was written."""
     monitor.ask("migrate-set-parameters", **{"max-bandwidth": 1 << 40})
     monitor.ask("stop")
     try:
@@ -259,7 +262,8 @@ def _migrate(monitor: Monitor, part: Path, holds: Callable[[], bool]) -> bool:
 
 
 def _keep(part: Path, snapshot: Snapshot, name: str) -> bool:
-    """Make a written file the snapshot; returns whether it is whole and has one secret."""
+    """Make a written file the snapshot; return False where the file is incomplete or has not
+    exactly one secret."""
     secrets = _secrets(part)
     if len(secrets) != 1:
         return False
@@ -280,7 +284,7 @@ def _keep(part: Path, snapshot: Snapshot, name: str) -> bool:
 
 
 def _secrets(file: Path) -> list[str]:
-    """Return all secrets of boots in a migration stream, [] if it is not whole."""
+    """Return all secrets of boots in a migration stream; [] if the stream is incomplete."""
     done = subprocess.run(
         ["sh", "-c", f'zstd -dcq "$0" | LC_ALL=C grep -aoE "{SECRET}"', str(file)],
         capture_output=True,
@@ -292,14 +296,15 @@ def _secrets(file: Path) -> list[str]:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what kills have left, and the files used longest ago above the folder's limit."""
+    """Remove incomplete files that killed processes have left, and the least recently used
+    snapshots above the folder's limit."""
     for path in folder.glob("*.part"):
         with suppress(FileNotFoundError):
             if path.stat().st_mtime < time.time() - STALE:
                 path.unlink()
     known = []
     for path in folder.glob("*.zst"):
-        with suppress(FileNotFoundError):  # another lab tidies, too
+        with suppress(FileNotFoundError):  # another lab may tidy at the same time
             known.append((path.stat().st_mtime, path.stat().st_size, path.stem))
     total = 0
     for _, size, key in sorted(known, reverse=True):
@@ -309,7 +314,7 @@ def _tidy(folder: Path) -> None:
 
 
 def _until(process: Process, truth: Callable[[], bool]) -> bool:
-    """Wait for `truth()` while the process lives; returns whether it came true."""
+    """Wait for `truth()` while the process lives; return whether it became true."""
     while process.alive():
         if truth():
             return True
@@ -318,8 +323,9 @@ def _until(process: Process, truth: Callable[[], bool]) -> bool:
 
 
 def _waits(process: Process) -> bool:
-    """Wait until the machine does next to nothing for a second, or PATIENCE is over; returns
-    whether it still lives. A machine that was busy is as good, and goes on later."""
+    """Wait until the machine is nearly idle for a second, or PATIENCE is over; return whether its
+    process still lives. A snapshot of a busy machine works too: the machine finishes its work when
+    it goes on."""
     ticks = os.sysconf("SC_CLK_TCK")
 
     def used() -> float:
@@ -356,5 +362,5 @@ def _qemu_version() -> str:
 
 
 def available() -> bool:
-    """Return whether this host has what snapshots need."""
+    """Return whether this host has the programs that snapshots need."""
     return all(shutil.which(program) for program in ("zstd", "sed", "grep", "busybox"))

@@ -47,7 +47,7 @@ SMALLEST = 24  # prefix length of a network with hosts and pools of addresses
 Part = TypeVar("Part")
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,22}[a-z0-9])?")
-# any fixed value: it keeps these UUIDs apart from others'
+# namespace of the derived UUIDs; any fixed value will do
 _UUIDS = uuid.UUID("5c5f7d0e-2a6b-5b8f-9c53-c0d1ab000000")
 
 
@@ -55,7 +55,7 @@ _UUIDS = uuid.UUID("5c5f7d0e-2a6b-5b8f-9c53-c0d1ab000000")
 class LabNic:
     """A network card of a model of `NICS`.
 
-    rom      whether the card carries its iPXE boot ROM; None: as `has_rom` says
+    rom      whether the card carries its iPXE boot ROM; None: the default of `has_rom`
     network  the name of one of the lab's networks; empty: the server's
     mac      empty: derived
     """
@@ -66,8 +66,8 @@ class LabNic:
     mac: str = ""
 
     def has_rom(self, firmware: str) -> bool:
-        """Return whether the card has a ROM: without `rom` all have but virtio on UEFI, whose OVMF
-        has a driver."""
+        """Return whether the card has a ROM. By default all have, except virtio on UEFI, since OVMF
+        has a driver for virtio."""
         return (
             self.rom
             if self.rom is not None
@@ -93,8 +93,8 @@ class LabNode:
     memory     in MiB
     boot       the devices in the order in which the firmware tries them, "nic0" to "disk9"; a
                device that is not listed is not tried; empty: all NICs, then all disks
-    boot_kept  (UEFI) QEMU imposes no order: that in the firmware's variables counts, which systems
-               may change
+    boot_kept  (UEFI) QEMU imposes no order: the order in the firmware's variables counts, which
+               systems may change
     netboot    (UEFI) "http": HTTP boot alone; "any": PXE, then HTTP boot
     uuid, serial  empty: derived
     """
@@ -143,15 +143,15 @@ class LabNetwork:
 
 @dataclass(frozen=True, slots=True)
 class LabSpec:
-    """A lab. `address` is that of the server's interface, with prefix length.
+    """A lab. `address` is the address of the server's interface, with prefix length.
 
     switch     "bridge": the kernel's, one flat network; "ovs": Open vSwitch, whose ports may be put
                into VLANs
-    snapshots  a folder: machines that are new begin in the trampoline, see `cod.lab.snapshots`;
-               empty: every machine boots
-    servers    how many COD servers run on hosts of their own; 0: the lab has none
-    galera     they share three nodes of MariaDB Galera; else several share one MariaDB, and one
-               server has SQLite
+    snapshots  a folder: new machines begin in the trampoline, see `cod.lab.snapshots`; empty: every
+               machine boots
+    servers    number of COD servers, which run on hosts of their own; 0: the lab has none
+    galera     the servers share three nodes of MariaDB Galera; otherwise several servers share one
+               MariaDB, and a single server has SQLite
     """
 
     name: str
@@ -165,7 +165,7 @@ class LabSpec:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the names of the hosts of servers and of their database."""
+        """Return the names of the hosts: servers, then nodes of their database."""
         databases = GALERA_NODES if self.galera else int(self.servers > 1)
         return (
             *(f"s{number + 1}" for number in range(self.servers)),
@@ -173,7 +173,7 @@ class LabSpec:
         )
 
     def node(self, name: str) -> LabNode:
-        """Return the node with that name or MAC; `Refused` when there is none."""
+        """Return the node with that name or MAC. Raises `Refused` when there is none."""
         for node in self.nodes:
             if name == node.name or name in node.macs:
                 return node
@@ -181,7 +181,7 @@ class LabSpec:
 
 
 def parse(text: str) -> LabSpec:
-    """Return a spec from TOML text; `Refused` with a sentence that names the key."""
+    """Return a spec from TOML text. Raises `Refused` with a sentence that names the key."""
     try:
         return from_dict(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
@@ -189,7 +189,7 @@ def parse(text: str) -> LabSpec:
 
 
 def from_dict(document: Mapping[str, Any]) -> LabSpec:
-    """Return a checked and completed spec from the TOML's (or `as_dict`'s) structure."""
+    """Return a checked and completed spec from the structure of the TOML file, or of `as_dict`."""
     _known(document, LabSpec, "")
     nodes = tuple(
         _node(row, f"nodes[{position}]") for position, row in enumerate(document.get("nodes", ()))
@@ -222,8 +222,8 @@ def counted(
     nic: LabNic | None = None,
     **node: Any,
 ) -> LabSpec:
-    """Return a lab of `bios` + `uefi` like machines n1, n2, … (BIOS first), each with one `disk`
-    and one `nic`; `node` sets other fields."""
+    """Return a lab of `bios` + `uefi` machines n1, n2, … (BIOS first), each with one `disk` and one
+    `nic`; `node` sets other fields."""
     kinds = ["bios"] * bios + ["uefi"] * uefi
     nics, disks = (nic or LabNic(),), (disk or LabDisk(),)
     nodes = tuple(
@@ -234,8 +234,7 @@ def counted(
 
 
 def completed(spec: LabSpec) -> LabSpec:
-    """Return the spec with every derived field filled in; `Refused` when something in it cannot
-    be."""
+    """Return the spec with every derived field filled in. Raises `Refused` for an invalid value."""
     _check(
         _NAME.fullmatch(spec.name),
         "name",
@@ -274,7 +273,8 @@ def completed(spec: LabSpec) -> LabSpec:
 
 
 def size_of(text: str | int) -> int:
-    """Return bytes as `quantity.read_size` does. Raises `Refused` for anything else."""
+    """Return a size in bytes, as `quantity.read_size` does. Raises `Refused` for text that is no
+    size."""
     try:
         return read_size(str(text))
     except ValueError as error:

@@ -1,10 +1,10 @@
 """A stand-in for a bare-metal machine, run inside a network namespace of its own: ``python -m
 cod.lab.standin``.
 
-Everything that it says to the server is said by the real thing: BusyBox's DHCP client (as PXE
+Everything that it sends to the server comes from real programs: BusyBox's DHCP client (as PXE
 firmware, as iPXE, as the trampoline, as an operating system), real HTTP fetches of script and
-secret, the real agent working on a file as its disk. It leaves out the firmware and the kernels.
-Killing the process group is pulling the plug; stopping it is a machine that hangs.
+secret, and the real agent, which works on a file as its disk. Firmware and kernels are left out. To
+kill the process group is to pull the plug; to stop it (SIGSTOP) is to have the machine hang.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ esac
 
 
 class BootFailed(Exception):
-    """A stage of the boot did not work; the firmware starts again."""
+    """A stage of the boot failed; the firmware starts again."""
 
 
 class StandIn:
-    """The machine's life from power-on to the moment the plug is pulled. `agent`: the module that
-    runs as its agent."""
+    """The machine's life from power-on until the plug is pulled. `agent`: the module that runs as
+    its agent."""
 
     agent = "trampoline.ctramp"
 
@@ -52,14 +52,14 @@ class StandIn:
         self.lease_script = folder / "udhcpc.sh"
         self.lease_script.write_text(LEASE.replace("LEASE", str(self.lease_file)))
         self.lease_script.chmod(0o755)
-        # what the firmware and its loader say of the machine
+        # DHCP options by which the firmware and its loader describe the machine
         self.options = ["-V", f"PXEClient:Arch:{arch:05d}:UNDI:002001", "-x", f"0x5d:{arch:04x}"]
 
     def say(self, line: str) -> None:
         print(f"{time.time():.3f} {line}", flush=True)
 
     def run(self) -> None:
-        """Boot, and boot again whenever that ends, until an orderly power-off."""
+        """Boot, and boot again whenever the booted system ends, until an orderly power-off."""
         while not (self.folder / "off").exists():
             try:
                 self.boot()
@@ -68,7 +68,7 @@ class StandIn:
                 time.sleep(0.5)  # the firmware starts over
 
     def boot(self) -> None:
-        """Boot once: from the firmware's first question to the end of what was booted."""
+        """Boot once: from the firmware's first DHCP request to the end of the booted system."""
         try:
             first = self.dhcp(self.options)
         except BootFailed as error:
@@ -84,8 +84,8 @@ class StandIn:
             raise BootFailed("nothing to boot")
 
     def script(self, first: Mapping[str, str]) -> str:
-        """Return the boot script that the server has for the machine, whose firmware was told
-        `first`. Raises BootFailed."""
+        """Return the server's boot script for the machine. `first`: the answer to the firmware's
+        DHCP request. Raises BootFailed."""
         self.say(f"firmware: {first.get('ip')} loads {first.get('boot_file')}")
         if not first.get("boot_file"):
             raise BootFailed("no boot file")
@@ -95,7 +95,8 @@ class StandIn:
         return script
 
     def dhcp(self, options: list[str], tries: int = 5) -> dict[str, str]:
-        """Make one DHCP exchange; return what the client's script was told."""
+        """Make one DHCP exchange; return the values that the client's script got. Raises
+        BootFailed."""
         self.lease_file.unlink(missing_ok=True)
         client = ["busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", str(tries), "-T", "1"]
         subprocess.run(
@@ -119,7 +120,7 @@ class StandIn:
         return body
 
     def secret(self, script: str) -> bytes:
-        """Return the text of the secret that the boot script names. Raises BootFailed."""
+        """Fetch the secret that the boot script names, and return its text. Raises BootFailed."""
         urls = re.findall(r"^initrd .*?(http://\S+secret\.cpio)", script, re.M)
         found = re.search(rb"([0-9a-f]{8,} [0-9a-f]{16,}\n?)", self.fetch(urls[0]))
         if found is None:
@@ -150,8 +151,8 @@ class StandIn:
         )
 
     def boot_disk(self) -> None:
-        """Run the system on the disk, if there is one: it asks for its address as any system
-        does."""
+        """Run the system on the disk: it asks for its address by DHCP, as every system does. Raises
+        BootFailed where the disk has no system."""
         with open(self.folder / "disk", "rb") as disk:
             head = disk.read(512)
         at, signature = SIGNATURE
@@ -169,7 +170,7 @@ class StandIn:
             f"{name} {lease['ip']} {lease.get('hostname', '')} {lease.get('domain', '')}"
         )
         self.say(f"{name} is {lease.get('hostname')} at {lease['ip']}")
-        # what the image would start, where a test wants more than an address
+        # a test's own program for the system, where a test needs more than an address
         if (self.folder / "system").exists():
             words = [lease.get("hostname", ""), lease.get("domain", "")]
             subprocess.run([str(self.folder / "system"), *words], check=False)
@@ -184,7 +185,7 @@ class StandIn:
 
 
 def main(machine: type[StandIn] = StandIn) -> None:
-    """Run a machine as the command line says."""
+    """Run a machine with the options of the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--mac", required=True)

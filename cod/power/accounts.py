@@ -1,8 +1,8 @@
-"""Accounts on BMCs and outlets: the site file names them, their passwords are in files that are
+"""Accounts on BMCs and outlets: the site file names them; their passwords are in files that are
 read at each use.
 
-A password is in a `SignIn` only, for as long as a command takes: never in the database, the log,
-the API, an error.
+A password is only in a `SignIn`, for as long as a command takes: never in the database, the log,
+the API or an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class NoPassword(PowerError):
 
 
 def sign_in(site: Site, name: str | None) -> SignIn | None:
-    """Return the account `name` with its present password; None if no name is given. Raises
+    """Return the account `name` with its current password; None if `name` is None. Raises
     `PowerError`."""
     if name is None:
         return None

@@ -12,8 +12,8 @@ from cod.power.driver import PowerError
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address taken apart. `host` is a name or an address, of IPv6 without brackets; `path` has
-    no slash at ends."""
+    """A parsed address. `host` is a name or an address (IPv6 without brackets); `path` has no slash
+    at its ends."""
 
     scheme: str
     host: str
@@ -23,8 +23,8 @@ class Address:
 
 
 def parse(text: str, form: str, ports: Mapping[str, int], options: Collection[str]) -> Address:
-    """Return `text` taken apart. `ports`: the default port of each scheme, '' being none;
-    `options`: the keys that there are.
+    """Return the parsed `text`. `ports`: the default port of each scheme ('': text without a
+    scheme); `options`: the keys that are allowed.
 
     Raises a lasting `PowerError`, which shows `form`.
     """
@@ -53,7 +53,7 @@ def parse(text: str, form: str, ports: Mapping[str, int], options: Collection[st
 
 
 def malformed(text: str, form: str) -> PowerError:
-    """Return the error of an address that cannot be used. A password that somebody put into it is
-    not repeated."""
+    """Return the error for an address that cannot be used. An address that may contain a password
+    is not shown."""
     shown = repr(text) if "@" not in text else "the address"
     return PowerError(f"{shown} is not of the form {form}", lasting=True)

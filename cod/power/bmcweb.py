@@ -1,7 +1,7 @@
-"""Requests to a BMC's web server: JSON over HTTP, with basic authentication, bounded in time and
-size.
+"""Requests to a BMC's web server: JSON over HTTP, with basic authentication, with limits of time
+and size.
 
-A BMC that is busy (503) is asked again when it says.
+A BMC that is busy (503) is asked again after the time that it names.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ANSWER = 15.0
 MOST = 1 << 20  # bytes of an answer
 BUSY = (429, 503)
 TRIES = 3
-# a request that was cancelled fails as it likes
+# errors of a cancelled request
 GIVEN_UP = (TookTooLong, CancelledError, ConnectingCancelledError)
 LONGEST_PAUSE = 8.0  # seconds until a busy BMC is asked again, whatever it says
 
 
 class BmcRefusal(PowerError):
-    """The BMC has answered with an error; `code` is its HTTP status."""
+    """The BMC has answered with an error. `code` is the HTTP status."""
 
     def __init__(self, code: int, sentence: str, *, lasting: bool = False) -> None:
         super().__init__(sentence, lasting=lasting)
@@ -44,8 +44,8 @@ class BmcRefusal(PowerError):
 
 
 class Bmcs:
-    """The BMCs that are spoken to. Connections are kept for a few seconds: TLS is dear to a BMC's
-    processor."""
+    """Connections to BMCs, which are kept for a few seconds: setting up TLS takes a BMC's processor
+    long."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -60,8 +60,8 @@ class Bmcs:
         body: Any = None,
         etag: str = "",
     ) -> tuple[Any, str]:
-        """Return the answer's JSON (None if it has none) and its ETag ('' likewise). Raises
-        `PowerError`."""
+        """Send a request. Return the answer's JSON (None if the answer has none) and its ETag (''
+        if it has none). Raises `PowerError`."""
         headers = {
             "Accept": "application/json",
             "OData-Version": "4.0",
@@ -136,7 +136,7 @@ def _pause(response: Any) -> float:
 
 
 def _message(value: Any) -> str:
-    """Return the sentence in a Redfish error, DSP0266 8.6, without what a terminal would act on."""
+    """Return the message of a Redfish error (DSP0266 8.6), without control characters."""
     error = value.get("error") if isinstance(value, dict) else None
     if not isinstance(error, dict):
         return ""
@@ -149,7 +149,7 @@ def _message(value: Any) -> str:
 
 
 def _unheard(error: Exception) -> PowerError:
-    """Return why there was no answer."""
+    """Return the error that says why there was no answer."""
     inner = [error, *(failure.value for failure in getattr(error, "reasons", []))]
     if any(
         isinstance(each, SSL.Error) or "VerificationError" in type(each).__name__ for each in inner
@@ -175,7 +175,7 @@ def _read(response: Any) -> Deferred[bytes]:
 
 
 class _Body(Protocol):
-    """Collects an answer of at most `MOST` bytes; cancelled, it ends the connection."""
+    """Collects an answer of at most `MOST` bytes. Cancelling `whole` ends the connection."""
 
     transport: Any
 

@@ -1,4 +1,4 @@
-"""The common part of consoles, whatever they are followed by: a BMC's Serial-over-LAN, a lab's
+"""The interface of console drivers, for every source of a console: a BMC's Serial-over-LAN, a lab's
 file."""
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ Opened = Callable[[], object]
 
 
 class Line(Protocol):
-    """A console that is being followed, or about to be.
+    """A connection to a console, open or about to open.
 
-    ended  fires with None after `close`, when nothing of it is left; fails with `PowerError` when
-           the line is lost or does not come about
+    ended  fires with None after `close`, when everything of the connection is gone; fails with
+           `PowerError` when the connection is lost or cannot be made
     """
 
     ended: Deferred[None]
 
     def type(self, data: bytes) -> None:
-        """Pass on what somebody types; drop it where the console is not heard."""
+        """Pass on typed bytes; drop them while the console is not connected."""
         ...
 
     def close(self) -> None:
-        """Stop following the console. Further calls do nothing."""
+        """Close the connection. Further calls do nothing."""
         ...
 
 
 class ConsoleDriver(Protocol):
-    """Follows what machines write on their serial consoles."""
+    """Follows the output of machines on their serial consoles."""
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> Line:
-        """Follow the console: call `opened` once, when it is heard, and then `heard` with what
-        comes, as it comes."""
+        """Follow the console: call `opened` once, when the console is connected, and then `heard`
+        with each piece of output as it comes."""
         ...

@@ -1,5 +1,5 @@
-"""The common part of power drivers, whatever they speak to: a lab's daemon, a BMC, a switched
-outlet, a sleeping NIC."""
+"""The interface of power drivers, for everything that switches machines: a lab's daemon, a BMC, a
+switched outlet, a sleeping NIC."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cod.choices import PowerDriverKind
 
 
 class PowerError(Exception):
-    """The command was not, or not certainly, carried out; the sentence is for the administrator.
+    """The command was not carried out, or not certainly; the sentence is for the administrator.
 
-    lasting  trying again is useless: the driver cannot do that, its address is wrong, its password
-             is refused
-    ignored  the machine accepted the command and did not do it: a stronger one is next
-    silent   nothing answered at the address: nothing is known against the machine
+    lasting  trying again is useless: the driver is not able to do that, its address is wrong, or
+             its password is refused
+    ignored  the machine accepted the command and did not carry it out: a stronger one is next
+    silent   nothing answered at the address, which says nothing about the machine
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class PowerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignIn:
-    """A user and a password, just read."""
+    """A user and a password, which was just read from its file."""
 
     user: str
     password: str = field(repr=False)
@@ -47,8 +47,8 @@ class SignIn:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One machine: its address, in the driver's own form (`nodes.power_address`), and who asks;
-    None: no account.
+    """One machine: its address, in the driver's own form (`nodes.power_address`), and the account
+    to sign in with (None: no account).
 
     firmware  'bios' or 'uefi', None where that is not known
     """
@@ -61,23 +61,24 @@ class Target:
 class PowerDriver(Protocol):
     """Each method is awaited, raises `PowerError`, and may be cancelled.
 
-    Commands may be repeated: on while on, off while off do nothing. They return when the command
-    was accepted; the edge asks for the status until it is as wished. No sentence holds a password.
+    Commands may be repeated: `on` for a machine that is on, and `off` for one that is off, do
+    nothing. A command returns when it was accepted; the edge then asks for the status until it is
+    as wished. No error's sentence contains a password.
     """
 
     @property
     @abstractmethod
     def switches_off(self) -> bool:
-        """Say whether a machine that runs can be switched off."""
+        """Return whether a running machine can be switched off."""
 
     @property
     @abstractmethod
     def measures(self) -> bool:
-        """Say whether `watts` may be asked."""
+        """Return whether `watts` may be called."""
 
     @abstractmethod
     def status(self, target: Target) -> Awaitable[str]:
-        """'on', 'off', or 'unknown' when the driver cannot tell (Wake-on-LAN)."""
+        """Return 'on', 'off', or 'unknown' when the driver cannot tell (Wake-on-LAN)."""
         ...
 
     @abstractmethod
@@ -92,59 +93,58 @@ class PowerDriver(Protocol):
 
     @abstractmethod
     def cycle(self, target: Target) -> Awaitable[None]:
-        """Switch off, then on: a machine that runs, or that has not come on when it was switched
+        """Switch off, then on: a machine that runs, or that did not start when it was switched
         on."""
         ...
 
     @abstractmethod
     def soft(self, target: Target) -> Awaitable[bool]:
-        """Ask the operating system to shut down. False: this driver cannot ask."""
+        """Ask the operating system to shut down. Return False where this driver cannot ask."""
         ...
 
     @abstractmethod
     def boot_from_network(self, target: Target) -> Awaitable[bool]:
-        """Have the next boot, and that alone, begin at the network. False: that is left to the
-        machine's own set-up."""
+        """Have the next boot, and only this one, begin at the network. Return False where this is
+        left to the machine's own set-up."""
         ...
 
     @abstractmethod
     def boot_from_uri(self, target: Target, uri: str) -> Awaitable[bool]:
-        """Have the next boot, and that alone, load `uri` by UEFI's HTTP boot. False: the driver, or
-        the BMC, cannot hand it over."""
+        """Have the next boot, and only this one, load `uri` by UEFI's HTTP boot. Return False where
+        the driver or the BMC cannot set this."""
         ...
 
     @abstractmethod
     def watts(self, target: Target) -> Awaitable[float | None]:
-        """Return what the machine draws now; None when its BMC does not measure."""
+        """Return the machine's present power draw in watts; None when its BMC does not measure."""
         ...
 
 
 class Plain(PowerDriver):
-    """Answers of a switch that can do nothing else to the finer questions; drivers derive from
-    it."""
+    """Base class of drivers: the methods for what a simple switch cannot do."""
 
     kind: PowerDriverKind
 
     @property
     def switches_off(self) -> bool:
-        """Return what the driver's record says."""
+        """Return the value in the driver's record."""
         return self.kind.can.switch_off
 
     @property
     def measures(self) -> bool:
-        """Return what the driver's record says."""
+        """Return the value in the driver's record."""
         return self.kind.can.measure
 
     async def soft(self, target: Target) -> bool:
-        """Raise: the driver cannot ask."""
+        """Return False: the driver cannot ask the operating system."""
         return False
 
     async def boot_from_network(self, target: Target) -> bool:
-        """Raise: the driver cannot tell the machine."""
+        """Return False: the driver cannot set what the machine boots from."""
         return False
 
     async def boot_from_uri(self, target: Target, uri: str) -> bool:
-        """Return False: the driver hands over no URI."""
+        """Return False: the driver cannot set a URI."""
         return False
 
     async def watts(self, target: Target) -> float | None:
@@ -155,8 +155,8 @@ class Plain(PowerDriver):
 async def off_then_on(
     reactor: Any, driver: PowerDriver, target: Target, patience: float, dark: float = 0.0
 ) -> None:
-    """A power cycle in two commands: off, seen to be off within `patience` seconds and for `dark`
-    seconds, on."""
+    """Make a power cycle with two commands: switch off, wait at most `patience` seconds until the
+    machine is seen to be off, wait `dark` seconds, and switch on."""
     if await driver.status(target) != "off":
         await driver.off(target)
     until = reactor.seconds() + patience

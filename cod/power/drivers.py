@@ -1,5 +1,5 @@
-"""Every power driver that there is, and every console, by the name that the site file and
-`nodes.power_driver` use: found by `choices.PowerDriverKind`."""
+"""All power drivers and console drivers, by the names that the site file and `nodes.power_driver`
+use. The names are in `choices.PowerDriverKind`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cod.power.driver import PowerDriver
 
 
 def drivers(reactor: Any) -> dict[str, PowerDriver]:
-    """Return drivers that speak with `reactor`."""
+    """Return the power drivers, which use `reactor`."""
     return {
         name: resolve_name(f"cod.power.{name}:{name.capitalize()}Driver")(reactor)
         for name in PowerDriverKind.names()
@@ -21,7 +21,7 @@ def drivers(reactor: Any) -> dict[str, PowerDriver]:
 
 
 def consoles(reactor: Any) -> dict[str, ConsoleDriver]:
-    """Return what follows the consoles of those drivers' machines."""
+    """Return the console drivers for the machines of those power drivers that have one."""
     return {
         kind.value: resolve_name(f"cod.power.{kind.can.console}")(reactor)
         for kind in PowerDriverKind

@@ -1,16 +1,17 @@
-"""Carries out power wishes: claims what is due, asks the driver, verifies, writes down what came of
-it.
+"""Carries out power wishes: claims due wishes, has the driver switch the machine, verifies, and
+records the outcome.
 
-What it promises: each wish is carried out at least once unless its node has moved on; a driver is
-asked for no more than `Policy.power_at_once` machines at a time and for no more than `power_rate` a
-second (a rack that is switched on at once trips its breaker); a driver that hangs is given up on
-after `ATTEMPT` seconds, which is shorter than a claim lasts. A machine whose BMC has said nothing
-for `SILENT_AFTER` seconds leaves its place to the next one and goes on in a lane of its own, `LANE`
-at a time, also at later attempts until it answers: a rack of dead BMCs does not hold up the others.
-Which command is right, and which comes after it, is `policy.nodes.power.command`'s to say; before a
+Each wish is carried out at least once, unless its node has got a newer one. A driver switches at
+most `Policy.power_at_once` machines at a time and at most `power_rate` a second (a rack that is
+switched on at once trips its breaker). An attempt is given up after `ATTEMPT` seconds, which is
+shorter than a claim lasts. A machine whose BMC has not answered for `SILENT_AFTER` seconds leaves
+its place to the next machine and continues in a separate lane of `LANE` places, also at later
+attempts until it answers, so that a rack of dead BMCs does not hold up the other machines.
+
+`policy.nodes.power.command` decides which command is right, and which comes after it. Before a
 machine is switched on it is told to boot from the network, where its BMC can do that. Where the
-site's file wants a nonce (`core.nodes.boot_nonces`), no machine is switched on whose BMC does not
-take one.
+site file asks for a nonce (`core.nodes.boot_nonces`), no machine is switched on whose BMC does not
+accept one.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ log = logging.getLogger("cod.power")
 
 @dataclass(slots=True)
 class Pace:
-    """A token bucket that limits power attempts. It holds the attempts of one second, and at least
-    one."""
+    """A token bucket that limits power attempts. The bucket holds the attempts of one second, but
+    at least one."""
 
     at: float
     tokens: float = 1.0
@@ -74,8 +75,8 @@ class Pace:
 
 @dataclass(slots=True)
 class Place:
-    """An attempt's place among those that run. `given_up`: its BMC was silent, and the lane for
-    those was full."""
+    """An attempt's place among the running attempts. `given_up`: its BMC was silent, and the lane
+    for silent machines was full."""
 
     driver: str
     node_id: int
@@ -84,7 +85,7 @@ class Place:
 
 
 class PowerEdge(Claimer):
-    """One server's power edge. `reactor` keeps its time for pauses, `clock()` is the time of day
+    """One server's power edge. `reactor` keeps the time of its pauses, `clock()` is the time of day
     for the rows."""
 
     def __init__(
@@ -125,7 +126,7 @@ class PowerEdge(Claimer):
             self._paces[task.driver].took(1)
             self._counts(place)[task.driver] += 1
             self.begin(self._carry_out(task, place))
-        # One batch of what is too old; the next look goes on, until there is none.
+        # Delete one batch of rows that are too old; the next look deletes the next batch.
         if (
             now >= self._tidied + TIDY
             and await self._pool.run(flows.prune, now - KEEP, BATCH) < BATCH
@@ -138,8 +139,9 @@ class PowerEdge(Claimer):
         return max(0, min(rules.power_at_once - self._busy[driver], started))
 
     def _lane_size(self) -> int:
-        """Return how many silent machines of a driver are tried at a time, beside the others: half
-        as many, because one that answers after all is switched."""
+        """Return how many silent machines of a driver are tried at a time, in addition to the
+        others. They are half as many as those, since a machine of the lane that answers after all
+        is switched, too."""
         return max(1, min(LANE, self._site.current.policy.power_at_once // 2))
 
     def _counts(self, place: Place) -> dict[str, int]:
@@ -180,7 +182,8 @@ class PowerEdge(Claimer):
             self._counts(place)[task.driver] -= 1
 
     async def _attempt(self, task: PowerTask, place: Place) -> tuple[str, PowerError | None]:
-        """(power seen, None) or ('unknown', what went wrong)."""
+        """Carry out the wish. Return (the power state that was seen, None), or ('unknown', the
+        error)."""
         attempt = Deferred.fromCoroutine(self._attain(self._drivers[task.driver], task, place))
         try:
             return await attempt.addTimeout(ATTEMPT, self._reactor), None
@@ -197,17 +200,18 @@ class PowerEdge(Claimer):
             return "unknown", PowerError(f"the {task.driver} driver failed: {type(error).__name__}")
 
     async def _attain(self, driver: PowerDriver, task: PowerTask, place: Place) -> str:
-        """Ask for what is wished, if it is not so already; what the driver sees afterwards."""
+        """Command the wished state, unless the machine is in that state already; return the power
+        state that the driver sees afterwards."""
         target = Target(task.address, sign_in(self._site.current, task.account), task.firmware)
         command = flows.command(task, await self._first_answer(driver, target, place))
         wanted = "off" if task.action.desired in ("off", "soft") else "on"
         if command in ("off", "soft", "cycle") and not driver.switches_off:
-            # What the driver cannot do the node's agent does, if one was told to; else it is an
-            # operator's.
+            # The driver cannot switch off: the node's agent does, if it has the order to; otherwise
+            # an operator has to.
             if task.agent and command != "cycle":
                 return "unknown"
             if command == "cycle":
-                await driver.on(target)  # in case that it is off: nobody can tell
+                await driver.on(target)  # the machine may be off: nobody can tell
             raise PowerError(NEEDS_OPERATOR.format(task.driver), lasting=True)
         if command in ("on", "cycle"):
             await self._order_boot(driver, task, target)
@@ -242,8 +246,8 @@ class PowerEdge(Claimer):
                 if not (uefi and await driver.boot_from_uri(target, uri)):
                     raise PowerError(NO_NONCE, lasting=True)
                 return
-        # A BMC that refuses leaves the machine to its own boot order, which begins at the network
-        # anyway.
+        # If the BMC refuses, the machine follows its own boot order, which should begin at the
+        # network anyway.
         try:
             await driver.boot_from_network(target)
         except PowerError as error:
@@ -255,8 +259,8 @@ class PowerEdge(Claimer):
             )
 
     async def _first_answer(self, driver: PowerDriver, target: Target, place: Place) -> str:
-        """Return the machine's power. Nothing has been asked of it yet, so that the question can be
-        given up."""
+        """Return the machine's power state. No command has been sent yet, so this question may be
+        cancelled when the BMC is silent."""
 
         async def ask() -> str:
             return await driver.status(target)
@@ -277,8 +281,8 @@ class PowerEdge(Claimer):
         return power
 
     def _make_way(self, place: Place, asked: Deferred[str]) -> None:
-        """Take a silent machine's place away: it goes on in the lane for those, or is asked again
-        when that has room."""
+        """Free the place of a silent machine: its attempt goes on in the lane for silent machines
+        or, when that is full, ends and is repeated later."""
         self._silent.add(place.node_id)
         if place.in_lane:
             return
@@ -291,8 +295,8 @@ class PowerEdge(Claimer):
         place.in_lane = True
 
     async def _asked(self, driver: PowerDriver, target: Target) -> bool:
-        """Return whether the node's system was asked to shut down. A refusal counts as a command
-        that did nothing: the plug comes next."""
+        """Return whether the node's operating system was asked to shut down. False also where the
+        BMC refused to: then the machine is switched off."""
         try:
             return await driver.soft(target)
         except PowerError as error:

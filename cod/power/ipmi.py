@@ -1,12 +1,12 @@
 """The driver `ipmi`: BMCs that speak IPMI 2.0 over the network (RMCP+), by the program ipmitool.
 
-Address: ``HOST[:PORT][?suite=N]``; `suite` is the cipher suite (3, 17), for BMCs that do not tell
-which they have: each command waits some seconds for the answer to that question then. An account is
-needed; operator's rights suffice.
+Address: ``HOST[:PORT][?suite=N]``; `suite` is the cipher suite (3, 17), for BMCs that do not answer
+the question which suites they have: without it, each command would wait some seconds for that
+answer. An account is needed; operator's rights suffice.
 
-The password travels in the child's environment, which nobody but COD's user and root can read.
-ipmitool is told to be verbose because it says only then why a session was refused: a wrong password
-is not tried again (BMCs lock accounts), a BMC that is away is.
+The password is passed in the child's environment, which nobody but COD's user and root can read.
+ipmitool runs verbosely, because only then it says why a session was refused: after a wrong password
+COD does not try again (BMCs lock accounts), but it does where a BMC did not answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cod.power.driver import Plain, PowerError, Target, off_then_on
 
 FORM = "HOST[:PORT][?suite=N]"
 LONGEST_PASSWORD = 20  # bytes, IPMI 2.0
-# those with a key, integrity and encryption that BMCs have; 0 would need no password
+# the suites with authentication, integrity and encryption that BMCs have; suite 0 needs no password
 SUITES = ("3", "17")
 OUTPUT = 1 << 16  # bytes kept of what ipmitool says
 TO_GO_OFF = 12.0  # seconds
@@ -41,11 +41,12 @@ SILENT = "Unable to establish"
 
 
 class IpmiRefusal(PowerError):
-    """The BMC has answered, with a no."""
+    """The BMC has answered with a refusal."""
 
 
 class IpmiDriver(Plain):
-    """Speaks to BMCs, one child process for each command. `program` is ipmitool's name or path."""
+    """Speaks to BMCs, with one child process for each command. `program` is ipmitool's name or
+    path."""
 
     kind = PowerDriverKind.IPMI
 
@@ -54,23 +55,23 @@ class IpmiDriver(Plain):
         self._program = program
 
     async def status(self, target: Target) -> str:
-        """'on' or 'off'."""
+        """Return 'on' or 'off'."""
         found = re.search(
             r"Chassis Power is (on|off)", await self._run(target, "chassis", "power", "status")
         )
         return found[1] if found else "unknown"
 
     async def on(self, target: Target) -> None:
-        """Chassis control: power up."""
+        """Send the chassis control 'power up'."""
         await self._run(target, "chassis", "power", "on")
 
     async def off(self, target: Target) -> None:
-        """Chassis control: power down."""
+        """Send the chassis control 'power down'."""
         await self._run(target, "chassis", "power", "off")
 
     async def cycle(self, target: Target) -> None:
-        """Chassis control: power cycle, or off and on where that is not offered or the machine is
-        off."""
+        """Send the chassis control 'power cycle'; switch off and on where the BMC does not offer
+        that or the machine is off."""
         if await self.status(target) == "on":
             with suppress(IpmiRefusal):
                 await self._run(target, "chassis", "power", "cycle")
@@ -78,26 +79,27 @@ class IpmiDriver(Plain):
         await off_then_on(self._reactor, self, target, TO_GO_OFF)
 
     async def soft(self, target: Target) -> bool:
-        """Return an ACPI shutdown."""
+        """Ask for an ACPI shutdown."""
         await self._run(target, "chassis", "power", "soft")
         return True
 
     async def boot_from_network(self, target: Target) -> bool:
-        """PXE at the next boot; of UEFI machines by UEFI, else some BMCs switch them to BIOS for
-        that boot."""
+        """Have the next boot use PXE. UEFI machines are told to use UEFI, since some BMCs would
+        otherwise switch them to BIOS for that boot."""
         efi = ["options=efiboot"] if target.firmware == "uefi" else []
         await self._run(target, "chassis", "bootdev", "pxe", *efi)
         return True
 
     async def watts(self, target: Target) -> float | None:
-        """Return the DCMI power reading; None where there is none."""
+        """Return the DCMI power reading in watts; None where the BMC has none."""
         try:
             return reading(await self._run(target, "dcmi", "power", "reading"))
         except IpmiRefusal:
             return None
 
     async def systems(self, target: Target) -> list[BmcSystem]:
-        """Return the BMC's one system, by its FRU and its GUID; IPMI tells no MACs of it."""
+        """Return the BMC's one system, with the identifiers of its FRU and its GUID. IPMI tells no
+        MACs."""
         power = await self.status(target)
         output = ""
         for command in (("fru", "print", "0"), ("mc", "guid")):
@@ -120,7 +122,7 @@ class IpmiDriver(Plain):
         ]
 
     async def _run(self, target: Target, *command: str) -> str:
-        """Return what ipmitool says. Raises `PowerError`."""
+        """Run ipmitool and return its output. Raises `PowerError`."""
         options, environment = call(target)
         program = installed(self._program)
         child = ChildProcess(most=OUTPUT)
@@ -133,7 +135,7 @@ class IpmiDriver(Plain):
 
 
 def installed(name: str) -> str:
-    """Return where the program is. Raises `PowerError`."""
+    """Return the path of the program. Raises `PowerError` where it is not installed."""
     program = shutil.which(name)
     if program is None:
         raise PowerError(f"the program {name} is not installed on this server")
@@ -141,7 +143,7 @@ def installed(name: str) -> str:
 
 
 def call(target: Target) -> tuple[list[str], dict[str, str]]:
-    """ipmitool's options and its environment. Raises `PowerError`."""
+    """Return ipmitool's options and environment. Raises `PowerError`."""
     where = address.parse(target.address, FORM, {"": 623}, ("suite",))
     suite = where.options.get("suite", "")
     if where.path or ("suite" in where.options and suite not in SUITES):
@@ -181,7 +183,7 @@ def call(target: Target) -> tuple[list[str], dict[str, str]]:
 
 
 def trouble(output: str) -> PowerError:
-    """Return the error in ipmitool's words."""
+    """Return the error that ipmitool's output tells."""
     for words, meaning in LASTING.items():
         if words in output:
             return PowerError(meaning, lasting=True)
@@ -195,8 +197,8 @@ def trouble(output: str) -> PowerError:
 
 
 def reading(output: str) -> float | None:
-    """Return watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that it is
-    not measuring."""
+    """Return the watts in ipmitool's answer to `dcmi power reading`; None when the BMC says that
+    measuring is off."""
     found = re.search(r"Instantaneous power reading:\s+(\d+) Watts", output)
     off = re.search(r"Power reading state is:\s+deactivated", output)
     return float(found[1]) if found and not off else None

@@ -1,5 +1,4 @@
-"""The driver `lab`: the power switches of virtual bare metal (`cod.lab.daemon` says what is
-spoken).
+"""The driver `lab`: the power switches of virtual bare metal (`cod.lab.daemon` has the protocol).
 
 Address: ``<path of the lab's socket>#<node's name or MAC>``, for example
 ``/var/lib/cod-lab/demo/lab.sock#52:54:00:12:34:56``.
@@ -22,7 +21,7 @@ CONNECT_SECONDS = 5.0
 
 
 class LabDriver(Plain):
-    """Speaks to lab daemons: one connection for each command."""
+    """Speaks to lab daemons, with one connection for each command."""
 
     kind = PowerDriverKind.LAB
 
@@ -30,7 +29,7 @@ class LabDriver(Plain):
         self._reactor = reactor
 
     async def status(self, target: Target) -> str:
-        """'on' or 'off'."""
+        """Return 'on' or 'off'."""
         return await self.status_after(target, "status")
 
     async def on(self, target: Target) -> None:
@@ -46,13 +45,13 @@ class LabDriver(Plain):
         await self.status_after(target, "reset")
 
     async def status_after(self, target: Target, op: str) -> str:
-        """Carry out `op`; the daemon answers when it is done."""
+        """Carry out `op`, which has ended when the daemon answers; return the power state."""
         power = (await self._answer(target.address, op)).get("power")
         return power if power in ("on", "off") else "unknown"
 
     async def console(self, target: Target) -> str:
-        """Return the file that the machine's serial port is written to, there or not. Raises
-        `PowerError`."""
+        """Return the file to which the machine's serial port is written; it may not exist yet.
+        Raises `PowerError`."""
         return str((await self._answer(target.address, "console-path")).get("console"))
 
     async def _answer(self, address: str, op: str) -> dict[str, Any]:
@@ -80,7 +79,7 @@ class LabDriver(Plain):
 
 
 class _Exchange(LineOnlyReceiver):
-    """One line out, one line in."""
+    """Sends one line and receives one line."""
 
     delimiter = b"\n"
     transport: Any

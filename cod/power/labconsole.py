@@ -1,7 +1,7 @@
-"""Consoles of machines of `cod lab`: QEMU writes each machine's serial port into a file, which is
+"""Consoles of machines of `cod lab`: QEMU writes each machine's serial port to a file, which is
 read as it grows.
 
-What was written before it was looked at first is left alone: it may be of another holder's time.
+Output from before the first look is left out: it may be of an earlier holder's time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class LabConsoles:
 
 
 class LabLine:
-    """A file that is read as it grows; it begins again when the file does."""
+    """A console file that is read as it grows. When the file becomes shorter, it is read from its
+    beginning."""
 
     def __init__(
         self, reactor: Any, lab: LabDriver, target: Target, heard: Heard, opened: Opened
@@ -49,10 +50,10 @@ class LabLine:
         self._asking.addCallback(self._begin).addErrback(self._lost)
 
     def type(self, data: bytes) -> None:
-        """Drop it: QEMU writes the port into a file, and reads nothing."""
+        """Drop the bytes: QEMU writes the serial port to a file, and reads none."""
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading the file."""
         if not self.ended.called:
             self.ended.callback(None)
         self._asking.cancel()

@@ -1,5 +1,5 @@
-"""Measures what machines draw, where their BMCs can tell. What could not be measured is told, too:
-an old figure is worse than none, for then the site's own figures are used."""
+"""Measures how much power machines draw, where their BMCs can tell. A failed measurement is
+recorded, too: the site's own figures are then used, which are better than an old measurement."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class Meters(Poller):
         return driver.measures
 
     async def ask(self, driver: PowerDriver, target: Target) -> float | None:
-        """Return watts; None where the BMC does not measure."""
+        """Return the power draw in watts; None where the BMC does not measure."""
         return await driver.watts(target)
 
     async def record(self, meter: flows.Meter, answer: float | None) -> None:
-        """Record the watts that a machine draws."""
+        """Record a machine's power draw in watts."""
         await self._pool.run(flows.measured, meter, answer)

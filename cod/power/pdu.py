@@ -2,12 +2,12 @@
 cod[pdu]`).
 
 Address: ``HOST[:PORT]/MODEL/OUTLET`` for a MODEL in `MODELS`, or ``HOST[:PORT]/OID?on=N&off=N`` for
-any outlet that has one object, an integer, to be read and to be set. With an account that has a
-user, SNMPv3 is spoken (authPriv; SHA and AES-128, both keys made of the password); with one that
-has none, v2c with the password as community.
+any outlet with one object, an integer, that can be read and set. With an account that has a user,
+SNMPv3 is used (authPriv; SHA and AES-128, both keys made of the password); with an account without
+a user, v2c with the password as community.
 
-The machine behind the outlet must be set to switch on when power returns. Off is sudden: no system
-is asked.
+The machine behind the outlet must be set to switch on when power returns. Off is sudden: the
+operating system is not asked.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """An outlet: its object, and what that is set to."""
+    """An outlet: its SNMP object, and the values that switch it on and off."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class Outlet:
 
 
 class PduDriver(Plain):
-    """Speaks to outlets."""
+    """Switches outlets."""
 
     kind = PowerDriverKind.PDU
 
@@ -61,7 +61,7 @@ class PduDriver(Plain):
         self._snmp = Snmp(reactor)
 
     async def status(self, target: Target) -> str:
-        """'on', 'off', or 'unknown' for any other value."""
+        """Return 'on', 'off', or 'unknown' for any other value."""
         outlet = parse(target.address)
         value = await self._snmp.exchange(outlet, target.sign_in, None)
         return {outlet.on: "on", outlet.off: "off"}.get(value, "unknown")
@@ -99,11 +99,12 @@ def parse(text: str) -> Outlet:
 
 
 class Snmp:
-    """SNMP by pysnmp, which needs an asyncio loop: one in a thread of its own, started with the
-    first exchange.
+    """SNMP by pysnmp, which needs an asyncio loop: the loop runs in a thread of its own, started
+    with the first exchange.
 
-    An engine is expensive to make, and remembers the keys of users by their names: each account has
-    its own engine."""
+    An engine is expensive to make, and remembers the keys of users by their names. Therefore each
+    account has its own engine.
+    """
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -151,7 +152,7 @@ class Snmp:
                 lookupMib=False,
             )
         except Exception as problem:
-            # names that are not found, passwords that are too short for a key
+            # host names that are not found, passwords that are too short for a key
             raise PowerError(
                 f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}"
             ) from None
@@ -179,7 +180,8 @@ class Snmp:
 def in_loop(
     reactor: Any, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]
 ) -> Deferred[T]:
-    """Do the work in a loop that runs in another thread; cancelling the Deferred cancels it."""
+    """Run the coroutine in a loop that runs in another thread; cancelling the Deferred cancels
+    it."""
     task = asyncio.run_coroutine_threadsafe(work, loop)
 
     def cancel(_done: object) -> None:

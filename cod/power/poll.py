@@ -1,5 +1,5 @@
-"""Asks each machine's power driver whether the machine is on, so that what COD shows has an age,
-and a node that somebody switched off behind COD's back is told."""
+"""Asks each machine's power driver whether the machine is on. So COD shows power states with their
+age, and notices nodes that somebody else has switched off."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cod.power.poller import Poller
 
 
 class PowerPoll(Poller):
-    """One server's looks at the machines' power."""
+    """Polls the machines' power states, for one server."""
 
     about = "power"
 
     def can(self, driver: PowerDriver) -> bool:
-        """Return whether that driver can report the power state. A driver that cannot switch a
-        machine off cannot."""
+        """Return whether that driver can report the power state. Drivers that cannot switch a
+        machine off cannot report it either."""
         return driver.switches_off
 
     async def ask(self, driver: PowerDriver, target: Target) -> str | None:
@@ -24,7 +24,7 @@ class PowerPoll(Poller):
         return None if seen == "unknown" else seen
 
     async def record(self, meter: flows.Meter, answer: str | None) -> None:
-        """Record the power state that was seen. Without an answer the last state stays, and
-        ages."""
+        """Record the power state that was seen. Without an answer the last state stays, and its age
+        grows."""
         if answer is not None:
             await self._pool.run(flows.seen, meter, answer, self._clock())

@@ -1,7 +1,7 @@
-"""Asks each machine's BMC the same question once a round of five minutes, spread over the round.
+"""Asks each machine's BMC the same question once in a round of five minutes, spread over the round.
 
-One server does it. A BMC that refuses (a password that is wrong, say) is left alone for an hour: it
-would lock the account that its machine is switched with.
+One of the site's servers does it. A BMC that refuses (because of a wrong password, for example) is
+left alone for an hour: otherwise it might lock the account with which its machine is switched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUND = 300.0  # seconds in which every machine is asked
 TICK = 10.0  # seconds between the round's parts
 AT_ONCE = 40  # machines asked at once: more of them take longer rounds
 PATIENCE = 20.0  # seconds for one answer
-# seconds until a BMC that said no is asked again, unless its address or account changes
+# seconds until a BMC that refused is asked again, unless its address or account changes
 ALONE = 3600.0
 LEASE = 2 * ROUND  # the claim of the one server that asks
 
@@ -66,14 +66,15 @@ class Poller(Periodic):
 
     @abstractmethod
     async def ask(self, driver: PowerDriver, target: Target) -> Any:
-        """Return the answer; None where the BMC cannot tell, and is left alone."""
+        """Return the answer; None where the BMC cannot tell, and is left alone for an hour."""
 
     @abstractmethod
     async def record(self, meter: flows.Meter, answer: Any) -> None:
-        """Record a machine's answer; None: no answer came."""
+        """Record a machine's answer; None: there was no answer."""
 
     async def look(self) -> None:
-        """Ask the next machines. After the last the list begins anew, once the round is over."""
+        """Ask the next machines. After the last machine the list begins anew, once the round is
+        over."""
         now = self._reactor.seconds()
         begins = self._after == 0
         if begins and now + TICK / 2 < self._next_round:

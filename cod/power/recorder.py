@@ -1,15 +1,17 @@
-"""Follows the consoles of nodes and keeps what they say: one server does it, for as long as the
-claim is its own.
+"""Follows the consoles of nodes and records their output. One server does it, as long as it has the
+claim.
 
-Every few seconds it looks which consoles are to be followed and who holds their nodes. A console
-that is lost is tried again, at growing intervals; no more than eight a second are begun and no more
-than `OPENING` are on their way at a time, so that a thousand BMCs which come back together are
-asked one after the other. What comes is held in memory for half a second and written by a thread,
-under the tenure that was known when it came: between a change of holder and the next look what is
-said counts as said before it. What comes just after something was typed is written at once:
-somebody waits for it. A BMC may also keep what was said while nobody listened, and hand it
-over first: unless the console was heard under the same tenure before, that counts as nobody's. So
-something may be hidden from somebody whose it is; nothing is shown to somebody whose it is not.
+Every few seconds the recorder looks which consoles have to be followed and who holds their nodes. A
+lost console is tried again, at growing intervals. At most eight connections a second are begun and
+at most `OPENING` are being opened at a time, so that a thousand BMCs that come back together are
+asked one after the other.
+
+Output is held in memory for half a second and written by a thread, under the tenure that was known
+when the output came: output between a change of the holder and the next look counts as the earlier
+holder's. Output just after something was typed is written at once, since somebody waits for it. A
+BMC may also keep output while nobody is connected, and send it first: unless the console was
+recorded under the same tenure before, such output counts as nobody's. So some output may be hidden
+from a holder whose it is, but none is shown to anybody whose it is not.
 """
 
 from __future__ import annotations
@@ -42,17 +44,18 @@ TICK = 0.5  # seconds that what is heard is held, and between beginnings
 AT_ONCE = 4  # consoles begun at a time: eight a second
 OPENING = 16  # begun and not heard yet
 PATIENCE = 60.0  # seconds until a console that was begun is heard
-# seconds in which what is heard may have been kept by the BMC since before the node's present
-# holder
+# seconds after the opening in which output may be older than the node's present holder: the BMC may
+# have kept it
 DOUBT = 3.0
 STEADY = 60.0  # seconds for which a console is heard, after which earlier failures are forgotten
-# bytes of one console held until they are written; a serial line brings six thousand meanwhile
+# most bytes of one console that wait to be written; a serial line brings six thousand meanwhile
 HELD = 1 << 18
-# bytes that a serial line of 9600 baud takes in a tick: what ipmitool holds cannot be taken back
+# bytes that a serial line of 9600 baud takes in a tick: ipmitool gets no more, since bytes that it
+# has cannot be taken back
 PACE = 480
 ANSWERING = 3.0  # seconds after something was typed in which what is heard answers it
 GATHER = 0.02  # seconds that such an answer is gathered before it is written
-# bytes of one console held until they are typed: longer nobody waits for them
+# most bytes of one console that wait to be typed: for more, nobody would wait
 TYPED = round(flows.LATE / TICK) * PACE
 SWEEP = 3600.0  # seconds between looks for files that are too old
 
@@ -61,7 +64,7 @@ log = logging.getLogger("cod.consoles")
 
 @dataclass(slots=True, eq=False)
 class Console:
-    """One console, and the progress of following it. `line`: None while it is not followed."""
+    """One console, and the state of following it. `line`: None while it is not followed."""
 
     what: Followed
     next_at: float
@@ -71,7 +74,7 @@ class Console:
     failures: int = 0
     about: str | None = None
     given_up: str = field(default="", repr=False)
-    known: str = ""  # the tenure under which it was heard last
+    known: str = ""  # tenure under which the console was followed last
     doubt_until: float = 0.0
     typed: bytearray = field(default_factory=bytearray, repr=False)
     room: int = PACE  # bytes that may be typed until the next tick
@@ -79,16 +82,16 @@ class Console:
 
     @property
     def where(self) -> tuple[str, str, str | None]:
-        """Return where the console is followed. The same console at another place counts as another
-        one."""
+        """Return the place where the console is followed. A node's console at another place is
+        treated as another console."""
         return self.what.driver, self.what.address, self.what.account
 
 
 class Recorder(Service):
-    """One server's. `reactor` keeps its time, `clock()` is the time of day; `folder` is where
-    consoles are kept.
+    """One server's recorder. `reactor` keeps its time, `clock()` is the time of day; `folder` is
+    the folder of the recorded consoles.
 
-    in_thread  calls something slow outside of the reactor, and returns a Deferred
+    in_thread  calls a slow function outside of the reactor, and returns a Deferred
     """
 
     def __init__(
@@ -113,13 +116,13 @@ class Recorder(Service):
         self._states: dict[int, State] = {}
         self._full: set[int] = set()
         self._soon: Any = None  # the call that writes an answer
-        # one after the other: what is typed and what is written stays in its order
+        # one at a time, so that typed bytes and written output keep their order
         self._typing, self._writing = DeferredLock(), DeferredLock()
         self._swept = 0.0
         self._timers = [
             Timer(reactor, LOOK, lambda: Deferred.fromCoroutine(self._look()), at_once=True),
             Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._tick()), at_once=True),
-            # apart: what is heard is written while the database does not answer
+            # a timer of its own: output is written even while the database does not answer
             Timer(reactor, TICK, lambda: Deferred.fromCoroutine(self._type(PACE))),
         ]
 
@@ -127,24 +130,25 @@ class Recorder(Service):
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), work, *args)
 
     def startService(self) -> None:
-        """Begin. Old files go after an hour at the soonest, when the clock will be right."""
+        """Begin. Old files are deleted after an hour at the earliest, when the clock will be
+        right."""
         super().startService()  # type: ignore[no-untyped-call]
         self._swept = self._clock()
         for timer in self._timers:
             timer.startService()
 
     def wake(self) -> None:
-        """Type now what waits, as far as the lines take it before the next tick."""
+        """Type the waiting bytes now, as many as the lines take before the next tick."""
         if self.running and not self._typing.waiting:
             Deferred.fromCoroutine(self._type())
 
     def reread(self) -> None:
-        """Try refused consoles again, after the site file was read again."""
+        """Try refused consoles again; called after the site file was read again."""
         for each in self._consoles.values():
             each.next_at = min(each.next_at, self._reactor.seconds())
 
     def stopService(self) -> Deferred[None]:
-        """End; fires when every line is closed and what came is written."""
+        """End; fires when all lines are closed and their output is written."""
         super().stopService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._ended([timer.stopService() for timer in self._timers]))
 
@@ -250,8 +254,8 @@ class Recorder(Service):
         await self._write()
 
     async def _type(self, room: int | None = None) -> None:
-        """Pass on what people typed, where the console is heard and is still whose it was. `room`:
-        the bytes that each line takes from now on."""
+        """Pass on the bytes that people typed, where the console is connected and still belongs to
+        the same holder. `room`: the bytes that each line takes from now on."""
         await self._typing.acquire()
         try:
             await self._typed(room)
@@ -302,7 +306,7 @@ class Recorder(Service):
         )
 
     def _gave_up(self, console: Console) -> None:
-        """Record the failure that made COD itself close a console's connection: no data came, or
+        """Record the failure for which COD itself closed a console's connection: no data came, or
         the recording was given up. Does nothing if the connection was closed on purpose."""
         if console.line is not None:
             self._failed(console, PowerError(console.given_up))
@@ -377,7 +381,8 @@ class Recorder(Service):
 def written(
     folder: Path, held: Mapping[tuple[int, str], bytes], states: Mapping[int, State], size: int
 ) -> None:
-    """Write what was heard; where that cannot be, it is lost, and said once for all of them."""
+    """Write output and states of consoles. Output that cannot be written is lost, which is logged
+    once for all consoles."""
     troubles = []
     for (node_id, tenure), data in held.items():
         try:

@@ -2,11 +2,11 @@
 schemas.
 
 Address: ``https://HOST[:PORT][/redfish/v1/Systems/ID][?ca=FILE | ?fingerprint=SHA256 |
-?insecure=yes]``. Without a path, the BMC has to have one system. The certificate is checked against
-the system's authorities unless an option says otherwise (`cod.power.trust`). ``http://`` is for
-BMCs behind a tunnel: it shows the password to the network.
+?insecure=yes]``. Without a path, the BMC must have exactly one system. The certificate is checked
+against the system's authorities unless an option says otherwise (`cod.power.trust`). ``http://`` is
+for BMCs behind a tunnel: it shows the password to the network.
 
-A BMC says which reset types it allows. The driver takes the first of its own list that is among
+A BMC tells which reset types it allows. The driver takes the first of its own list that is among
 them.
 """
 
@@ -30,7 +30,7 @@ OFF = ("ForceOff",)
 SOFT = ("GracefulShutdown",)
 CYCLE = ("PowerCycle",)
 TO_GO_OFF = 20.0  # seconds
-# not yet there is not there
+# a machine that is still changing its state is not yet in the new one
 POWER = {"On": "on", "Off": "off", "PoweringOn": "off", "PoweringOff": "on"}
 CHANGED = (412, 428)
 MOST_SYSTEMS = 32  # of one BMC that are looked at
@@ -41,7 +41,7 @@ TARGETS = "BootSourceOverrideTarget@Redfish.AllowableValues"
 
 
 class RedfishDriver(Plain):
-    """Speaks to BMCs."""
+    """Speaks to BMCs by Redfish."""
 
     kind = PowerDriverKind.REDFISH
 
@@ -50,15 +50,15 @@ class RedfishDriver(Plain):
         self._bmcs = Bmcs(reactor)
 
     async def status(self, target: Target) -> str:
-        """'on', 'off', or 'unknown' where the BMC says neither."""
+        """Return 'on', 'off', or 'unknown' where the BMC tells neither."""
         return POWER.get(str((await _system(self._talk(target))).get("PowerState")), "unknown")
 
     async def on(self, target: Target) -> None:
-        """Reset: On."""
+        """Send the reset type On."""
         await self._reset(target, ON)
 
     async def off(self, target: Target) -> None:
-        """Reset: ForceOff."""
+        """Send the reset type ForceOff."""
         await self._reset(target, OFF)
 
     async def _reset(self, target: Target, types: tuple[str, ...]) -> None:
@@ -67,7 +67,7 @@ class RedfishDriver(Plain):
         await _do_reset(talk, system, types, await _allowed(talk, system))
 
     async def soft(self, target: Target) -> bool:
-        """Reset: GracefulShutdown; False where that is not allowed."""
+        """Send the reset type GracefulShutdown; return False where the BMC does not allow it."""
         talk = self._talk(target)
         system = await _system(talk)
         allowed = await _allowed(talk, system)
@@ -77,7 +77,8 @@ class RedfishDriver(Plain):
         return True
 
     async def cycle(self, target: Target) -> None:
-        """Reset: PowerCycle, or ForceOff and On where that is not allowed or the machine is off."""
+        """Send the reset type PowerCycle; send ForceOff and On where the BMC does not allow that or
+        the machine is off."""
         talk = self._talk(target)
         system = await _system(talk)
         allowed = await _allowed(talk, system)
@@ -87,7 +88,7 @@ class RedfishDriver(Plain):
             await off_then_on(self._reactor, self, target, TO_GO_OFF)
 
     async def boot_from_network(self, target: Target) -> bool:
-        """Boot source override: once, by PXE."""
+        """Set the boot source override to PXE, once."""
         talk = self._talk(target)
         system = await _system(talk)
         offered = _part(system, "Boot").get(TARGETS)
@@ -100,9 +101,10 @@ class RedfishDriver(Plain):
         return True
 
     async def boot_from_uri(self, target: Target, uri: str) -> bool:
-        """Boot source override: once, by UEFI's HTTP boot from `HttpBootUri` (ComputerSystem 1.9).
+        """Set the boot source override to UEFI's HTTP boot from `HttpBootUri` (ComputerSystem 1.9),
+        once.
 
-        False: the BMC does not have it, or does not keep what it accepted.
+        Return False where the BMC does not offer it, or did not keep the accepted value.
         """
         talk = self._talk(target)
         system = await _system(talk)
@@ -127,8 +129,8 @@ class RedfishDriver(Plain):
         return _part(await _system(talk), "Boot").get("HttpBootUri") == uri
 
     async def watts(self, target: Target) -> float | None:
-        """Return what the chassis draws; None where it is not measured, or holds other systems
-        too."""
+        """Return the power draw of the chassis in watts; None where it is not measured, or the
+        chassis holds other systems too."""
         talk = self._talk(target)
         system = await _system(talk)
         chassis = _part(system, "Links").get("Chassis")
@@ -138,7 +140,7 @@ class RedfishDriver(Plain):
         systems = _part(found, "Links").get("ComputerSystems")
         if isinstance(systems, list) and len(systems) > 1:
             return None
-        # From EnvironmentMetrics, where it has them, else from Power, the older resource.
+        # From EnvironmentMetrics, where the chassis has it, else from Power, the older resource.
         if "EnvironmentMetrics" in found:
             metrics = await talk.get(_link(_part(found, "EnvironmentMetrics"), "@odata.id"))
             return _number(_part(metrics, "PowerWatts").get("Reading"))
@@ -151,7 +153,7 @@ class RedfishDriver(Plain):
         return None
 
     async def systems(self, target: Target) -> list[BmcSystem]:
-        """Return the BMC's systems, the first `MOST_SYSTEMS` of them."""
+        """Return the BMC's systems, at most `MOST_SYSTEMS`."""
         talk = self._talk(target)
         members = (await talk.get(f"{ROOT}/Systems")).get("Members")
         links = [_link(each, "@odata.id") for each in members] if isinstance(members, list) else []
@@ -176,7 +178,7 @@ class RedfishDriver(Plain):
 
 
 class _Talk:
-    """An exchange with one BMC. `path` is of its system, '' until it is found."""
+    """Requests to one BMC. `path` is the path of its system, '' until it is found."""
 
     def __init__(self, bmcs: Bmcs, target: Target, base: str, path: str, trust: Trust) -> None:
         self._bmcs, self._target, self._base, self._trust = bmcs, target, base, trust
@@ -187,12 +189,12 @@ class _Talk:
         return (await self._got(path))[0]
 
     async def post(self, path: str, body: Any) -> None:
-        """An action."""
+        """Send an action."""
         await self._ask("POST", path, body)
 
     async def patch(self, path: str, body: Any) -> None:
-        """A change, to the resource as it was just read: many BMCs insist on its ETag (DSP0266
-        6.5)."""
+        """Change the resource. It is read before, since many BMCs insist on the current ETag
+        (DSP0266 6.5)."""
         etag = (await self._got(path))[1]
         try:
             await self._ask("PATCH", path, body, etag)
@@ -228,8 +230,8 @@ async def _system(talk: _Talk) -> dict[str, Any]:
 
 
 async def _described(talk: _Talk, address_: str, path: str, link: str) -> BmcSystem:
-    """Return the system at `link`. `path` goes into its power address; '' where the BMC has no
-    other system."""
+    """Return the system at `link`. `path` becomes a part of its power address; '' where the BMC has
+    no other system."""
     system = await talk.get(link)
     macs: list[str | None] = []
     if "EthernetInterfaces" in system:
@@ -238,12 +240,14 @@ async def _described(talk: _Talk, address_: str, path: str, link: str) -> BmcSys
         for each in cards[:MOST_CARDS] if isinstance(cards, list) else ():
             card = await talk.get(_link(each, "@odata.id"))
             macs += [mac_of(_text(card, key)) for key in ("PermanentMACAddress", "MACAddress")]
-    # a query would become the power address's, which says what certificates are trusted
+    # a query in the path would become the power address's query, which says which certificates are
+    # trusted
     if path and not re.fullmatch(rf"{ROOT}/Systems/[^?# ]+", path):
         raise PowerError(f"the BMC's system {path[:80]} is no path below {ROOT}/Systems")
     base, mark, options = address_.partition("?")
     maker = _text(system, "Manufacturer")
-    # a Dell's serial number is the board's; the system's, which its DMI tells, is the service tag
+    # a Dell's SerialNumber is the board's; the system's serial number, which its DMI tells, is the
+    # service tag in SKU
     serials = [_text(system, "SerialNumber"), _text(system, "SKU") if "Dell" in maker else ""]
     return BmcSystem(
         host=str(urlsplit(address_).hostname),
@@ -258,7 +262,7 @@ async def _described(talk: _Talk, address_: str, path: str, link: str) -> BmcSys
 
 
 async def _allowed(talk: _Talk, system: dict[str, Any]) -> list[str] | None:
-    """Return the reset types that the BMC allows; None when it does not say."""
+    """Return the reset types that the BMC allows; None when the BMC does not tell."""
     action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
     found = action.get("ResetType@Redfish.AllowableValues")
     if found is None and "@Redfish.ActionInfo" in action:
@@ -289,8 +293,8 @@ def _part(value: Any, key: str) -> dict[str, Any]:
 
 
 def _link(value: Any, key: str) -> str:
-    """Return a path on the same BMC: a BMC's answer never leads to another host, which would get
-    the password."""
+    """Return the path that the link names, which must be on the same BMC: a link to another host
+    would send the password there."""
     found = value.get(key) if isinstance(value, dict) else None
     if (
         not isinstance(found, str)
@@ -303,7 +307,7 @@ def _link(value: Any, key: str) -> str:
 
 
 def _text(value: dict[str, Any], key: str) -> str:
-    """Return a text of a resource, without what a terminal would act on; '' for anything else."""
+    """Return a text field of a resource, without control characters; '' where it is no text."""
     found = value.get(key)
     text = found if isinstance(found, str) else ""
     return "".join(filter(str.isprintable, text)).strip()[:LONGEST_TEXT]

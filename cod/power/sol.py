@@ -1,10 +1,10 @@
-"""Consoles of BMCs that speak IPMI 2.0: Serial-over-LAN, by the program ipmitool, a child process
-for each console.
+"""Consoles of BMCs that speak IPMI 2.0: Serial-over-LAN by the program ipmitool, with a child
+process for each console.
 
-ipmitool wants a terminal: into a pipe it writes only when it has four kilobytes. It is ended with
-its own words (`~.`), so that it tells the BMC: one that is killed leaves its session there for a
-minute, in which nobody else gets the console. Nobody is thrown out by us: a BMC has one such
-session, and an administrator's goes before a recorder's.
+ipmitool gets a terminal, because into a pipe it would write only when it has four kilobytes. It is
+ended by its own escape sequence (`~.`), so that it tells the BMC: a killed ipmitool leaves its
+session at the BMC for a minute, in which nobody else can get the console. COD ends nobody else's
+session: a BMC has only one, and an administrator's goes before a recorder's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cod.power import ipmi
 from cod.power.console import Heard, Opened
 from cod.power.driver import PowerError, Target
 
-# ipmitool's last words, to the end of the line, before the console's first
+# the line of ipmitool after which the console's output begins
 BEGINS = b"[SOL Session operational."
 GOODBYE = b"~."
 PATIENCE = 3.0  # seconds for the goodbye
@@ -40,7 +40,7 @@ FOR_NOW = {
 
 
 class SolConsoles:
-    """Follows consoles of BMCs."""
+    """Follows consoles of BMCs by Serial-over-LAN."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
@@ -63,31 +63,32 @@ class SolConsoles:
 
 
 class SolLine(ProcessProtocol):
-    """A running ipmitool."""
+    """A running ipmitool that follows a console."""
 
     transport: Any = None
 
     def __init__(self, reactor: Any, heard: Heard, opened: Opened) -> None:
         self.ended: Deferred[None] = Deferred()
         self._reactor, self._heard, self._opened = reactor, heard, opened
-        self._banner: bytes | None = b""  # None: what comes now is the console's
+        self._banner: bytes | None = b""  # None: from now on the output is the console's
         self._closing: Any = None
-        self._at_start = True  # of a line, for ipmitool: there a tilde is its own
+        self._at_start = True  # of a line: there ipmitool takes a tilde as its own
 
     def type(self, data: bytes) -> None:
-        """Type on the console: tildes that would be ipmitool's are doubled."""
+        """Type the bytes on the console. A tilde that ipmitool would take as its own is doubled."""
         if self._banner is None and self._closing is None and data:
             self.transport.write(escaped(data, self._at_start))
             self._at_start = data.endswith((b"\r", b"\n"))
 
     def close(self) -> None:
-        """Ask ipmitool to end; kill it if it does not, or would take that for typed."""
+        """Ask ipmitool to end. Kill it if it does not, or if the console would get the request as
+        typed text."""
         if self.transport is not None and self.transport.pid and self._closing is None:
             self._closing = self._reactor.callLater(PATIENCE, self._kill)
             if self._banner is None and self._at_start:
                 self.transport.write(GOODBYE)
             else:
-                self._kill()  # there is no session yet, or half a line that nobody has ended
+                self._kill()  # there is no session yet, or an unfinished line was typed
 
     def _kill(self) -> None:
         with suppress(ProcessExitedAlready):
@@ -100,7 +101,8 @@ class SolLine(ProcessProtocol):
             self._heard(data)
 
     def _introduced(self, data: bytes) -> bytes:
-        """Return what of the console has come with ipmitool's own words before it."""
+        """Return the console's output after ipmitool's own introduction, b"" until that is
+        complete."""
         assert self._banner is not None
         self._banner = (self._banner + data)[-BEFORE:]
         _, begins, after = self._banner.partition(BEGINS)
@@ -113,7 +115,7 @@ class SolLine(ProcessProtocol):
         return after[end + 1 :]
 
     def processEnded(self, reason: Failure | None = None) -> None:
-        """Say why the program ended by itself, unless it was asked to."""
+        """Report why the program ended by itself, unless it was asked to end."""
         if self._closing is None:
             self.ended.errback(trouble(self._banner))
             return
@@ -129,7 +131,8 @@ def escaped(data: bytes, at_start: bool) -> bytes:
 
 
 def trouble(output: bytes | None) -> PowerError:
-    """Return the error in ipmitool's words; None: the console had been heard."""
+    """Return the error that ipmitool's output tells. `output`: None where the console was connected
+    before."""
     if output is None:
         return PowerError("the line to the BMC was lost")
     words = output.decode(errors="replace")

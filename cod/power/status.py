@@ -1,7 +1,8 @@
-"""Asks a node's power driver, at this moment, whether the node is on.
+"""Asks a node's power driver whether the node is on now.
 
-A driver that does not answer, or cannot tell, says neither. A whole site may boot at once: so many
-questions are open at a time, and the others wait for as long as an answer may take.
+Where a driver does not answer, or cannot tell, the answer is 'unknown'. A whole site may boot at
+once: only a limited number of questions is open at a time, and the others wait, at most as long as
+an answer may take.
 """
 
 from __future__ import annotations

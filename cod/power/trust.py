@@ -1,6 +1,6 @@
-"""Trust in a BMC's certificate: one that an authority of the system's, or of a given file, has
-signed for its name; one with a given fingerprint, whatever else it says; or any at all, where the
-administrator wants it so."""
+"""Trust in a BMC's certificate. Trusted is a certificate for the BMC's name that an authority of
+the system, or of a given file, has signed; a certificate with a given fingerprint, whatever else it
+says; or any certificate at all, where the administrator wants it so."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ class Trust:
 
 @implementer(IPolicyForHTTPS)
 class Noting:
-    """Any certificate, whose `fingerprint` is noted: for a first look that sends no password."""
+    """Accepts any certificate and records its `fingerprint`: for a first request that sends no
+    password."""
 
     def __init__(self) -> None:
         self.fingerprint = ""
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> Any:
-        """Return, for Agent, what makes the TLS of a connection to that host."""
+        """Return the object that sets up TLS to that host. Twisted's Agent calls this method."""
         return _Pinned(hostname.decode("ascii"), self._note)
 
     def _note(self, _connection: object, certificate: Any, _error: int, depth: int, _: int) -> bool:
@@ -62,8 +63,8 @@ class Noting:
 
 
 def trust_of(options: dict[str, str]) -> Trust:
-    """Return the trust by an address's options ca, fingerprint and insecure, of which at most one
-    may be given. Raises `PowerError`."""
+    """Return the trust that an address's options ca, fingerprint and insecure name. At most one of
+    them may be given. Raises `PowerError`."""
     if len(options) > 1:
         raise PowerError(f"of {', '.join(sorted(options))} one may be given", lasting=True)
     if "ca" in options:
@@ -96,7 +97,8 @@ def _authorities(file: str) -> str:
 
 @implementer(IOpenSSLClientConnectionCreator)
 class _Pinned:
-    """TLS with a certificate that `accepts`, as pyOpenSSL calls it, or with any (None)."""
+    """Sets up TLS connections that accept a certificate if `accepts` (a callback of pyOpenSSL)
+    returns True, or any certificate (None)."""
 
     def __init__(self, host: str, accepts: Callable[..., bool] | None) -> None:
         self._host = host
@@ -105,7 +107,7 @@ class _Pinned:
             self._context.set_verify(SSL.VERIFY_PEER, accepts)
 
     def clientConnectionForTLS(self, _protocol: object) -> SSL.Connection:
-        """Return the connection, for twisted."""
+        """Return the connection; Twisted calls this method."""
         connection = SSL.Connection(self._context, None)
         if not re.fullmatch(r"[0-9.]+|.*:.*", self._host):
             connection.set_tlsext_host_name(self._host.encode("ascii"))

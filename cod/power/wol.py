@@ -1,13 +1,13 @@
-"""The driver `wol`: machines without a BMC, which wake by a magic packet to their sleeping network
-card.
+"""The driver `wol`: machines without a BMC, which wake up when their sleeping network card receives
+a magic packet.
 
 Address: ``MAC@BROADCAST[:PORT]``, where BROADCAST is the broadcast address of the node's network
-(10.77.255.255): the packet goes out there by UDP, to port 9 unless another is given. It is sent
-three times, for nobody acknowledges it.
+(10.77.255.255): the packet is sent there by UDP, to port 9 unless another is given. It is sent
+three times, since nobody acknowledges it.
 
 A packet cannot switch off. A node that is put to sleep powers down by itself, by its agent's order
-in the trampoline (`flows.agents.orders`); what else runs on it can only be switched off by an
-operator. Whether a machine is on nobody says.
+in the trampoline (`flows.agents.orders`); while anything else runs on it, only an operator can
+switch it off. Nothing tells whether a machine is on.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class WolDriver(Plain):
         self._reactor = reactor
 
     async def status(self, target: Target) -> str:
-        """'unknown'."""
+        """Return 'unknown'."""
         return "unknown"
 
     async def on(self, target: Target) -> None:
-        """Send the packets."""
+        """Send the magic packets."""
         mac, broadcast, port = parse(target.address)
         sender = self._reactor.listenUDP(0, DatagramProtocol())
         try:
@@ -57,7 +57,7 @@ class WolDriver(Plain):
             sender.stopListening()
 
     async def off(self, target: Target) -> None:
-        """Raise: the driver cannot."""
+        """Raise `PowerError`: the driver cannot switch off."""
         raise PowerError("Wake-on-LAN cannot switch off", lasting=True)
 
     cycle = off
@@ -69,7 +69,7 @@ def magic(mac: str) -> bytes:
 
 
 def parse(address: str) -> tuple[str, str, int]:
-    """(MAC, broadcast address, port). Raises a lasting `PowerError`."""
+    """Return (MAC, broadcast address, port). Raises a lasting `PowerError`."""
     found = _ADDRESS.fullmatch(address)
     if found is not None:
         mac, broadcast, port = found[1].lower(), found[2], int(found[3] or 9)

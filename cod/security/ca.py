@@ -1,14 +1,14 @@
 """The site's own certificate authority, for its virtual cluster managers: a key, a certificate, and
-what they issue.
+the certificates that it issues.
 
-Small on purpose: one level, elliptic curve P-256, no revocation lists. A VCM's certificate names
-its vcluster, and COD knows the serial number of each that is valid (table `vcms`), so revoking is
-forgetting it. The key is a file that only its owner can read, in the data folder's `ca/`; copied to
-another server of the site, it is the same CA there.
+It is simple on purpose: one level, elliptic curve P-256, no revocation lists. A VCM's certificate
+names its vcluster, and COD has the serial number of each valid certificate (table `vcms`), so a
+certificate is revoked by deleting its number. The key is a file that only its owner can read, in
+the data folder's `ca/`; copied to another server of the site, it makes the same CA there.
 
-A VCM that runs on a node of its vcluster makes its key itself, and shows an invitation, which is
-derived from the CA's key, so that every server of the site derives the same one, and none has to be
-kept.
+A VCM that runs on a node of its vcluster makes its key itself, and shows an invitation. The
+invitation is derived from the CA's key, so that every server of the site derives the same one, and
+none has to be stored.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cod.security import secretfile
 
 CA_DAYS, SERVER_DAYS, VCM_DAYS = 7300, 825, 397
-# days before its end: three lives of what it issues, so that it ends before none of that
+# days before its end: three lifetimes of issued certificates, so that none of them outlives the CA
 CA_RENEWED = 1200
 EARLY = timedelta(hours=1)  # certificates are valid from before now: clocks differ
 _SIGNS = x509.KeyUsage(
@@ -50,7 +50,7 @@ SERVER_NAME = "cod"  # what the servers' certificates name, whatever address the
 @dataclass(frozen=True, slots=True)
 class Issued:
     """A key with its certificate, both PEM; `serial` in hex, as `serial_text` writes it. `key` is
-    empty where it was made elsewhere; `holder`: SHA-256 of the public key, in hex; `ends_at`:
+    empty where the holder made the key; `holder`: SHA-256 of the public key, in hex; `ends_at`:
     seconds since the epoch; 0: there is no certificate."""
 
     key: bytes
@@ -70,8 +70,8 @@ class BadAuthority(Exception):
 
 
 class Ca:
-    """The authority whose files are in `folder`; made now if they are not there. Raises OSError,
-    `BadAuthority`."""
+    """The authority with the files in `folder`, which are made if they do not exist. Raises
+    OSError, `BadAuthority`."""
 
     def __init__(self, folder: Path, site: str, now: datetime | None = None) -> None:
         self._folder = folder
@@ -82,9 +82,9 @@ class Ca:
         self._own = x509.load_pem_x509_certificate(self.certificate)
 
     def renew(self, now: datetime) -> bool:
-        """Put the authority's end off, if that is near; return whether it was. Key, name and
-        beginning stay (a clock may be wrong), so what it has issued stays good, and the old
-        certificate and the new one vouch for the same: those who have the old one get the new one
+        """Renew the authority's certificate if its end is near; return whether it was renewed. Key,
+        name and beginning stay the same (a clock may be wrong), so issued certificates stay valid
+        under both the old and the new certificate. Holders of the old certificate get the new one
         in time."""
         if now < self._own.not_valid_after_utc - timedelta(days=CA_RENEWED):
             return False
@@ -104,7 +104,7 @@ class Ca:
 
     @property
     def ends_at(self) -> float:
-        """Return when the certificate ends, in seconds since the epoch."""
+        """Return the time at which the certificate ends, in seconds since the epoch."""
         return self._own.not_valid_after_utc.timestamp()
 
     def vcm(self, vcluster: str, now: datetime) -> Issued:
@@ -113,16 +113,14 @@ class Ca:
         return self._for_vcm(vcluster, key.public_key(), pem(key), now)
 
     def certify(self, vcluster: str, asked: bytes, now: datetime) -> Issued:
-        """Return a certificate for the VCM of that vcluster that has made its key itself. Of what
-        it asks (a request for a certificate by PKCS #10, RFC 2986, DER) its public key alone
-        counts. Raises ValueError.
-        """
+        """Return a certificate for a VCM that has made its key itself. Only the public key is taken
+        from its request `asked` (PKCS #10, RFC 2986, DER). Raises ValueError."""
         try:
             request = x509.load_der_x509_csr(asked)
             key, genuine = request.public_key(), request.is_signature_valid
         except UnsupportedAlgorithm:
             raise ValueError("its key or its signature is of an unknown kind") from None
-        except (ValueError, x509.InvalidVersion):  # the parser's own words are for its authors
+        except (ValueError, x509.InvalidVersion):  # the parser's own text would not help
             raise ValueError("it should be a request by PKCS #10 (RFC 2986), in DER") from None
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(
             key.curve, ec.SECP256R1
@@ -133,20 +131,20 @@ class Ca:
         return self._for_vcm(vcluster, key, b"", now)
 
     def invitation(self, words: str) -> str:
-        """Return the secret that belongs to those words, 64 hexadecimal digits."""
+        """Return the secret that is derived for `words`, 64 hexadecimal digits."""
         return self._secret("invitation of a VCM", words).hex()
 
     def host_key_seed(self, words: str) -> bytes:
-        """Return the secret of a node's SSH host key that belongs to those words, 32 bytes."""
+        """Return the seed of a node's SSH host key, derived for `words`, 32 bytes."""
         return self._secret("SSH host key of a node", words)
 
     def chunk_key(self, order_id: str) -> str:
-        """Return the key of this order, 64 hexadecimal digits: its node checks with the key whether
-        a peer may have chunks of its image."""
+        """Return the key of this order, 64 hexadecimal digits. With it the order's node checks
+        whether a peer may have chunks of its image."""
         return self._secret("chunks of a node's images", order_id).hex()
 
     def keytab_key(self) -> bytes:
-        """Return the key by which keytabs are sealed until they are on their nodes, 32 bytes."""
+        """Return the key by which keytabs are encrypted until they are on their nodes, 32 bytes."""
         return self._secret("keytabs of nodes", "")
 
     def _secret(self, purpose: str, words: str) -> bytes:
@@ -210,16 +208,17 @@ class Ca:
 
 
 def _make(folder: Path, site: str, now: datetime) -> None:
-    """Make key and certificate. A certificate without its key is what a crash in here left."""
+    """Make key and certificate. A certificate without its key is left by a crash in here, and is
+    replaced."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"COD at {site}"[:64])])
     secretfile.write(folder / "ca.crt", _own_certificate(key, name, now - EARLY, now))
-    secretfile.write(folder / "ca.key", pem(key))  # last: it is the sign that the CA is there
+    secretfile.write(folder / "ca.key", pem(key))  # last: the CA exists when its key does
 
 
 def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
-    """Return key and certificate (PEM) of the authority. Raises `BadAuthority`, also where they do
-    not belong together."""
+    """Return key and certificate (PEM) of the authority. Raises `BadAuthority`, also where the two
+    do not belong together."""
     remedy = (
         f"restore both files in {folder} from a backup; or, if there is none, move both away: a new"
         " authority is made at the next start, and every VCM has to be enrolled again"
@@ -245,14 +244,15 @@ def _read(folder: Path) -> tuple[ec.EllipticCurvePrivateKey, bytes]:
 
 
 def certificate(folder: Path) -> bytes:
-    """Return the certificate (PEM) of the authority in `folder`, which more processes may read than
-    its key. Raises OSError."""
+    """Return the certificate (PEM) of the authority in `folder`; more processes may read it than
+    may read the key. Raises OSError."""
     return (folder / "ca.crt").read_bytes()
 
 
 def ends_at(folder: Path) -> float:
-    """Return when the certificate of the authority in `folder` ends, in seconds since the epoch:
-    another process may have renewed it. Raises OSError, ValueError."""
+    """Return the time at which the certificate of the authority in `folder` ends, in seconds since
+    the epoch, read from the file, since another process may have renewed it. Raises OSError,
+    ValueError."""
     return x509.load_pem_x509_certificate(certificate(folder)).not_valid_after_utc.timestamp()
 
 
@@ -270,7 +270,7 @@ def _own_certificate(
 
 
 def serial_text(serial: int) -> str:
-    """Return a serial number as it is kept and shown."""
+    """Return a serial number in the form in which it is stored and shown."""
     return f"{serial:040x}"
 
 

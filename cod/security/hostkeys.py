@@ -1,5 +1,5 @@
-"""SSH host keys that are made from a secret: the same secret makes the same key, to the last byte
-of its file."""
+"""SSH host keys that are derived from a secret: the same secret gives the same key file, to the
+last byte."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _BLOCK = 8  # bytes to whose multiple an unencrypted file is padded
 
 def ed25519(seed: bytes) -> tuple[str, str]:
     """Return the Ed25519 key of that seed of 32 bytes: its public part in base64, and the private
-    one as a file of OpenSSH (PROTOCOL.key), without a password.
+    key as a file of OpenSSH (PROTOCOL.key), without a password.
 
-    `cryptography` writes such files, too, with random bytes in each.
+    `cryptography` writes such files, too, but with random bytes in each.
     """
     point = (
         Ed25519PrivateKey.from_private_bytes(seed)
@@ -27,7 +27,7 @@ def ed25519(seed: bytes) -> tuple[str, str]:
         .public_bytes(Encoding.Raw, PublicFormat.Raw)
     )
     public = _string(ALGORITHM.encode()) + _string(point)
-    # twice the same, by which a decrypting reader sees that it succeeded
+    # written twice, so that a reader sees whether the decryption succeeded
     check = hashlib.sha256(public).digest()[:4]
     private = check + check + public + _string(seed + point) + _string(b"")
     private += bytes(range(1, 1 + -len(private) % _BLOCK))

@@ -1,9 +1,9 @@
-"""The users that the parts of the server run as, their groups and their capabilities: the one table
-of it. Standard library only.
+"""The users of the server's parts, their groups and their capabilities, in one table. Standard
+library only.
 
 The Debian package makes these users and groups (`docs/systemd/cod.sysusers.conf`). `cod serve
---users` starts each part as its user; the parts' own systemd units name the same ones. Where they
-are missing, all parts run as the user that has started the server.
+--users` starts each part as its user; the parts' own systemd units name the same users. Where the
+users do not exist, all parts run as the user that has started the server.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PEOPLE = "cod-people"  # reads what people are signed in by, and the key of webh
 class PartUser:
     """The user of one part.
 
-    groups        beside `GROUP`
-    capabilities  what the part keeps of its supervisor's, as setpriv(1) names them
+    groups        further groups, on top of `GROUP`
+    capabilities  those of the supervisor's capabilities that the part keeps, named as in setpriv(1)
     """
 
     name: str
@@ -35,8 +35,8 @@ class PartUser:
 
 
 USERS = {
-    # ports below 1024, sockets bound to an interface; interfaces of isolated vclusters, where the
-    # unit allows it
+    # for ports below 1024, for sockets bound to an interface, and for the interfaces of isolated
+    # vclusters (where the systemd unit allows it)
     "edge": PartUser("cod-edge", (POWER,), ("net_bind_service", "net_raw", "net_admin")),
     "images": PartUser("cod-images", (), ("net_bind_service",)),
     "manager": PartUser("cod-manager", (POWER, PEOPLE)),
@@ -53,7 +53,7 @@ def groups_of(part: str) -> set[str]:
 
 
 def group_of(readers: Collection[str]) -> str:
-    """Return the group with the fewest members that all these parts belong to."""
+    """Return the smallest group to which the users of all these parts belong."""
     members = {
         group: {part for part in USERS if group in groups_of(part)}
         for group in (POWER, PEOPLE, GROUP)
@@ -71,12 +71,12 @@ def missing() -> list[str]:
 
 
 def part_of(uid: int) -> str | None:
-    """Return the part whose user has that number; None: no part's has."""
+    """Return the part whose user has that number; None where no part's user has."""
     return next((part for part, user in USERS.items() if _uid(user.name) == uid), None)
 
 
 def signer_clients() -> set[int]:
-    """Return the users that the signer signs for."""
+    """Return the numbers of the users for which the signer signs."""
     return {
         os.geteuid(),
         *(uid for part in MAY_SIGN if (uid := _uid(USERS[part].name)) is not None),
@@ -84,17 +84,19 @@ def signer_clients() -> set[int]:
 
 
 def signers() -> set[int]:
-    """Return the users that sign: the part edge's, and this process's own."""
+    """Return the numbers of the users that may run the signer: the part edge's, and this process's
+    own."""
     return {os.geteuid(), *([edge] if (edge := _uid(USERS["edge"].name)) is not None else [])}
 
 
 def group_ids() -> set[int]:
-    """Return the numbers of those of the table's groups that this host has."""
+    """Return the numbers of the table's groups that exist on this host."""
     return {gid for group in (GROUP, POWER, PEOPLE) if (gid := _gid(group)) is not None}
 
 
 def close(folder: Path) -> None:
-    """Close a folder to all other users, unless the parts share it already. Raises OSError."""
+    """Deny all other users access to a folder, unless the parts share it already. Raises
+    OSError."""
     if folder.stat().st_gid not in group_ids():
         folder.chmod(0o700)
 
@@ -110,8 +112,8 @@ def gid(group: str) -> int:
 
 
 def command(part: str, argv: Sequence[str], held: Collection[str]) -> list[str]:
-    """Return the command line that runs `argv` as the part's user, with those of its capabilities
-    that are `held`."""
+    """Return the command line that runs `argv` as the part's user. The process keeps those of the
+    part's capabilities that are in `held`."""
     user = USERS[part]
     kept = ",".join(["-all", *(f"+{each}" for each in user.capabilities if each in held)])
     return [
@@ -128,13 +130,13 @@ def command(part: str, argv: Sequence[str], held: Collection[str]) -> list[str]:
 
 
 def environment(part: str) -> dict[str, str]:
-    """Return what tells programs whose process they run in. Raises KeyError."""
+    """Return the environment variables that name the part's user. Raises KeyError."""
     found = pwd.getpwnam(USERS[part].name)
     return {"HOME": found.pw_dir, "USER": found.pw_name, "LOGNAME": found.pw_name}
 
 
 def held(status: str | None = None) -> set[str]:
-    """Return which of the table's capabilities this process has, by its /proc/self/status."""
+    """Return the capabilities of the table that this process has, by its /proc/self/status."""
     text = status if status is not None else Path("/proc/self/status").read_text()
     found = re.search(r"^CapPrm:\s*([0-9a-f]+)$", text, re.MULTILINE)
     mask = int(found[1], 16) if found else 0
@@ -142,8 +144,8 @@ def held(status: str | None = None) -> set[str]:
 
 
 def join() -> None:
-    """Put this process into the group that shares the parts' files. Root without the right to pass
-    over permissions could not open them."""
+    """Add the group that shares the parts' files to this process's groups. Without it, root could
+    not open the files where it lacks the capability to override permissions."""
     os.setgroups([*os.getgroups(), gid(GROUP)])
 
 

@@ -1,8 +1,9 @@
-"""Passwords: argon2id (RFC 9106), by libargon2. Each call takes 64 MiB and tens of milliseconds:
-not for the reactor.
+"""Password hashes: argon2id (RFC 9106), by libargon2. Each call takes 64 MiB and tens of
+milliseconds, so it must not run in the reactor.
 
-RFC 9106's second recommended choice: 64 MiB, three passes, four lanes. A hash names its own
-parameters, so that they can be changed here: whoever signs in next has theirs made anew.
+The parameters are RFC 9106's second recommended choice: 64 MiB, three passes, four lanes. A hash
+contains its own parameters, so they can be changed here: a person's hash is then made anew at the
+next sign-in.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ _HASHER = PasswordHasher.from_parameters(RFC_9106_LOW_MEMORY)
 
 
 def hashed(password: str) -> str:
-    """Return what is kept of a password."""
+    """Return the hash of a password, for storing."""
     return _HASHER.hash(_normal(password))
 
 
 def matches(kept: str, password: str) -> bool:
-    """Return whether it is the password that `kept` was made of. Takes as long where there is none
-    ('')."""
+    """Return whether `kept` is the hash of this password. Without a hash ('') the check takes the
+    same time."""
     try:
         return _HASHER.verify(kept or _nobodys(), _normal(password)) and bool(kept)
     except (Argon2Error, InvalidHashError):
@@ -32,7 +33,7 @@ def matches(kept: str, password: str) -> bool:
 
 
 def outdated(kept: str) -> bool:
-    """Return whether it was made with other parameters than today's."""
+    """Return whether the hash was made with other parameters than today's."""
     return _HASHER.check_needs_rehash(kept)
 
 
@@ -42,5 +43,5 @@ def _nobodys() -> str:
 
 
 def _normal(password: str) -> bytes:
-    """Return the same bytes however a keyboard composes its accents."""
+    """Return a password as bytes that do not depend on how a keyboard composes accents."""
     return unicodedata.normalize("NFC", password).encode(errors="replace")

@@ -1,8 +1,9 @@
 """Secrets in files: passwords that the site file names, and keys that COD makes for itself.
 Standard library only.
 
-A secret is read each time that it is used, from a file that nobody but its owner can read, or,
-where several parts of the server that run as users of their own need it, their group."""
+A secret is read from its file each time that it is used. Only the file's owner can read it or,
+where several parts of the server run as different users and need it, their group.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ class Unreadable(Exception):
 def first_line(path: str | Path) -> str:
     """Return the first line of the file. Raises `Unreadable`."""
     try:
-        # a FIFO shall not wait
+        # O_NONBLOCK: the opening of a FIFO must not wait
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
             mode = found.st_mode
@@ -49,19 +50,19 @@ def first_line(path: str | Path) -> str:
 
 
 def exposed(found: os.stat_result) -> int | None:
-    """Return the mode of a file that others than its owner and the parts of the server may use;
-    None: nobody else may."""
+    """Return the mode of a file that others than its owner and the server's parts may use; None:
+    nobody else may."""
     mode = stat.S_IMODE(found.st_mode)
-    # a host may ask a directory for groups that it does not have: not for each secret
+    # looked up only where needed: the host may have to ask a directory for groups
     shared = 0o040 if mode & 0o040 and found.st_gid in partusers.group_ids() else 0
     return mode if mode & 0o077 & ~shared else None
 
 
 def key(path: Path, size: int = 32) -> bytes:
-    """Return the key of `size` bytes that the file holds in hex; made now if there is none. Raises
+    """Return the key of `size` bytes that the file holds in hex. A missing file is made. Raises
     `Unreadable`.
 
-    Of several processes that make it at once one does, and all read that one's.
+    When several processes make the file at once, one succeeds, and all read its key.
     """
     if not path.exists():
         _make(path, secrets.token_hex(size))
@@ -87,7 +88,7 @@ def _make(path: Path, line: str) -> None:
             file.write(line + "\n")
             file.flush()
             os.fsync(file.fileno())
-        # link(2) succeeds for one of several processes; rename(2) would replace the other's key
+        # link(2) succeeds for one of several processes; rename(2) would replace another's key
         with suppress(FileExistsError):
             os.link(draft, path)
     except OSError as error:
@@ -97,7 +98,7 @@ def _make(path: Path, line: str) -> None:
 
 
 def write(path: Path, content: bytes) -> None:
-    """Put `content` into the file, whole or not at all, for its owner alone. Raises OSError."""
+    """Write `content` to the file atomically, readable by its owner alone. Raises OSError."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -111,8 +112,8 @@ def write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Make `folder`, for its owner alone, and keep this host's other processes and threads out that
-    call this for it. Raises OSError."""
+    """Make `folder`, for its owner alone, and lock it: other processes and threads of this host
+    wait here until the block is left. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

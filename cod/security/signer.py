@@ -1,8 +1,8 @@
-"""The signer, as parts of the server see it that cannot read the authority's key: a UNIX socket at
-which the part edge, which has the key, signs certificates of VCMs.
+"""The signer's interface for parts of the server that cannot read the authority's key: a UNIX
+socket at which the part edge, which has the key, signs certificates of VCMs.
 
-One line of JSON each way. The request has a vcluster and a request for a certificate (PKCS #10, DER
-in base64); the reply has the certificate, or an error. The key of a certificate never travels.
+One line of JSON each way. The request has a vcluster and a certificate request (PKCS #10, DER in
+base64); the reply has the certificate, or an error. A certificate's private key is never sent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SignerAway(Exception):
 
 
 class VcmAuthority(Protocol):
-    """The authority that enrols VCMs: the authority itself, or the way to its signer."""
+    """The authority that enrols VCMs: the authority itself, or a client of its signer."""
 
     certificate: bytes
 
@@ -42,7 +42,7 @@ class VcmAuthority(Protocol):
 
 
 class RemoteAuthority:
-    """The authority in `folder`, of which this process can read the certificate alone; `path`: the
+    """The authority in `folder`, of which this process can read only the certificate. `path`: the
     signer's socket. Raises OSError."""
 
     def __init__(self, folder: Path, path: Path) -> None:
@@ -50,8 +50,8 @@ class RemoteAuthority:
         self._path = path
 
     def vcm(self, vcluster: str, now: datetime) -> Issued:
-        """Return a key and certificate for the VCM of that vcluster; `now` is the signer's to say.
-        Raises `SignerAway`."""
+        """Return a key and certificate for the VCM of that vcluster. `now` is ignored: the signer's
+        own clock counts. Raises `SignerAway`."""
         key = ec.generate_private_key(ec.SECP256R1())
         asked = x509.CertificateSigningRequestBuilder(x509.Name([])).sign(key, hashes.SHA256())
         answer = self._ask(
@@ -87,7 +87,8 @@ class RemoteAuthority:
 
 
 def peer(line: Any) -> tuple[int, int]:
-    """Return the process and the user at the other end of a UNIX socket, by the kernel's word."""
+    """Return the process and the user at the other end of a UNIX socket, as the kernel reports
+    them."""
     process, user, _group = _CREDENTIALS.unpack(
         line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
@@ -105,8 +106,8 @@ def encoded(issued: Issued) -> dict[str, Any]:
 
 
 def decoded(answer: dict[str, Any]) -> Issued:
-    """Return the certificate in a reply. Raises KeyError, TypeError, AttributeError where there is
-    none."""
+    """Return the certificate in a reply. Raises KeyError, TypeError, AttributeError where the reply
+    has none."""
     return Issued(
         b"",
         answer["certificate"].encode(),

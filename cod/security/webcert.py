@@ -1,9 +1,9 @@
 """The certificate of the web server: the site's own, or one that COD makes and signs by itself.
 
-A self-signed one names the server's addresses and host names. It is made at the first start, and
-anew when it comes to its end or the names have changed, always with the same key, a file that only
-its owner can read. Whoever has compared the certificate's fingerprint once knows the server again
-until then.
+A self-signed certificate names the server's addresses and host names. It is made at the first
+start, and anew when it is about to end or the names have changed, always with the same key, a file
+that only its owner can read. Until then, people who have compared the certificate's fingerprint
+once can recognise the server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ EARLY = timedelta(hours=1)  # valid from before now: clocks differ
 
 @dataclass(frozen=True, slots=True)
 class WebCertificate:
-    """The files of the certificate (PEM, with those that sign it) and its key."""
+    """The files of the certificate (PEM, followed by the certificates of its signers) and of its
+    key."""
 
     certificate: Path
     key: Path
@@ -48,8 +49,9 @@ class BadWebCertificate(Exception):
 
 
 def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None) -> WebCertificate:
-    """Return the self-signed certificate in `folder`, made now if there is none that will do.
-    `names`: addresses and host names, the main one first. Raises OSError, `BadWebCertificate`."""
+    """Return the self-signed certificate in `folder`; a new one is made where there is no valid
+    one. `names`: addresses and host names, the main one first. Raises OSError,
+    `BadWebCertificate`."""
     now = now or datetime.now(UTC)
     files = WebCertificate(folder / "web.crt", folder / "web.key")
     with secretfile.alone_in(folder):  # the parts of a new site start at once
@@ -63,7 +65,7 @@ def self_signed(folder: Path, names: Sequence[str], now: datetime | None = None)
 
 def loaded(files: WebCertificate) -> tuple[list[x509.Certificate], PrivateKeyTypes]:
     """Return the certificates, the server's own first, and its key. Raises `BadWebCertificate`,
-    also where they do not belong together."""
+    also where certificate and key do not belong together."""
     try:
         chain = x509.load_pem_x509_certificates(files.certificate.read_bytes())
         key = serialization.load_pem_private_key(files.key.read_bytes(), None)
@@ -88,7 +90,7 @@ def _will_do(files: WebCertificate, names: Sequence[str], now: datetime) -> bool
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """Return the key in the file; made now if there is none."""
+    """Return the key in the file; a new key is made where there is no valid one."""
     with suppress(OSError, ValueError, TypeError):
         key = serialization.load_pem_private_key(path.read_bytes(), None)
         if isinstance(key, ec.EllipticCurvePrivateKey):

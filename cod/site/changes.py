@@ -1,13 +1,14 @@
-"""Settings that are changed while the servers run, and the site that the site file and they make.
+"""Settings that are changed while the servers run, and the site that results from the site file and
+these changes.
 
     site file ---> tables ---.
                              +--> the rules of `site.file` --> Site --> SiteRef --> services
     setting_changes (rows) --'
 
-A change stands in the place of its key in the tables, so it is read and checked by what reads and
-checks the site file. It counts more than what the file says, until it is taken back. A change that
-does not go together with the file (that was edited since), and one that this program does not know
-(a newer server made it), is passed over, and `problem` says so.
+A change replaces the value of its key in the tables, so it is read and checked like the site file
+itself. It overrides the file until it is taken back. A change is passed over if it contradicts the
+file (which may have been edited since), or if this program does not know its setting (a newer
+server made it); `problem` then says so.
 """
 
 from __future__ import annotations
@@ -48,21 +49,22 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 class SiteChanges:
-    """The site file of this server as it was read last, and the changes that stand over it."""
+    """The site file of this server as it was read last, and the changes that override it."""
 
     def __init__(self, path: Path, tables: Mapping[str, Any]) -> None:
         self._path, self._tables = path, tables
 
     def reread(self) -> load.Settings:
-        """Read the file again, and return what it says of this server. Raises `ConfigError`, and
-        goes on with what was read before."""
+        """Read the file again, and return its settings of this server. Raises `ConfigError`; then
+        the file as it was read before stays in force."""
         tables = load.tables(self._path)
         settings = load.settings(load.checked(tables, self._path), self._path)
         self._tables = tables
         return settings
 
     def site(self, changes: Iterable[SettingChange]) -> tuple[Site, dict[str, str]]:
-        """Return the site, and by name why changes are passed over."""
+        """Return the site, and the reasons for which changes are passed over, by the settings'
+        names."""
         file, refused = self._merged(changes)
         return load.site(file), refused
 
@@ -78,14 +80,14 @@ class SiteChanges:
         ]
 
     def setting(self, name: str, changes: Sequence[SettingChange]) -> SiteSetting:
-        """Return one. Raise `Refused`, 'not_found'."""
+        """Return one setting. Raises `Refused`, 'not_found'."""
         for each in self.settings(changes):
             if each.name == name:
                 return each
         raise Refused("not_found", f"there is no setting {name!r}", "name")
 
     def checked(self, name: str, value: Any, changes: Sequence[SettingChange]) -> Any:
-        """Return the value as the site file would have it. Raise `Refused`."""
+        """Return the value in the site file's form. Raises `Refused`."""
         key = open_keys()[name]
         kind, _ = _kind(key.hint)
         if isinstance(value, str) and kind not in ("text", "choice"):
@@ -93,7 +95,7 @@ class SiteChanges:
                 value = _read(kind, key.unit, value)
             except ValueError as error:
                 raise Refused("invalid", str(error), "value") from None
-        # in the place of the former change; those that are passed over stay so
+        # checked in place of the former change; changes that are passed over stay out
         others = [each for each in changes if each.name != name and each.value is not None]
         _, refused = self._merged(others)
         standing = {each.name: each.read() for each in others if each.name not in refused}
@@ -105,7 +107,7 @@ class SiteChanges:
         return value
 
     def text(self, change: SettingChange) -> str:
-        """Return the value of a change as people write it."""
+        """Return the value of a change, written for people."""
         key = open_keys().get(change.name)
         if change.value is None:
             return "as in the site file"
@@ -117,8 +119,8 @@ class SiteChanges:
     # ------------------------------------------------------------
 
     def _merged(self, changes: Iterable[SettingChange]) -> tuple[SiteFile, dict[str, str]]:
-        """Return the file with the changes, and why others are passed over: of two that do not go
-        together, the newer one."""
+        """Return the file with the changes, and the reasons for which changes are passed over. When
+        two changes contradict each other, the newer one is passed over."""
         known, kept, refused = open_keys(), {}, {}
         for each in sorted(changes, key=lambda one: one.id):
             if each.value is None:
@@ -188,8 +190,8 @@ class SiteChanges:
 
 
 def _all(tables: Mapping[str, Any]) -> Iterator[tuple[str, Key, str]]:
-    """Yield (name, key, what its table is about) of every setting; of tables that are repeated,
-    those that the file has."""
+    """Yield (name, key, its table's description) of every setting. Of repeated tables, those that
+    are in the file are listed."""
     for outer, name, inner in _tables():
         places = [f"{outer.name}."]
         if outer.repeated:
@@ -201,8 +203,8 @@ def _all(tables: Mapping[str, Any]) -> Iterator[tuple[str, Key, str]]:
 
 @cache
 def _tables() -> list[tuple[Key, str, list[Key]]]:
-    """Return each key of the file itself, with what its table is about and the keys in that; a
-    key that is no table stands for itself."""
+    """Return each top-level key of the file with its table's description and the table's keys. A
+    key that is no table is listed as its own only key."""
     return [
         (outer, about(outer.table), keys(outer.table))
         if outer.table
@@ -218,7 +220,8 @@ def open_keys() -> dict[str, Key]:
 
 
 def _fixed(name: str, key: Key, table: str) -> str:
-    """Return why a setting cannot be changed while the servers run, and what to do instead."""
+    """Return a text on why a setting cannot be changed while the servers run, and on what to do
+    instead; '' where it can be changed."""
     if name.partition(".")[0] in OPEN and not key.fixed and not key.file:
         return ""
     reason = f"Not changed here: {key.fixed}. " if key.fixed else ""
@@ -227,7 +230,7 @@ def _fixed(name: str, key: Key, table: str) -> str:
 
 
 def _over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables with changed values in the place of theirs."""
+    """Return the tables with the changed values."""
     made = dict(tables)
     for name, value in changes.items():
         table, key = name.split(".")
@@ -236,7 +239,7 @@ def _over(tables: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 
 def _in_file(tables: Any, name: str) -> Any:
-    """Return what the site file says of a setting; None: nothing."""
+    """Return the value of a setting in the site file; None: the file does not have it."""
     for part in name.split("."):
         tables = tables[int(part)] if isinstance(tables, list) else tables.get(part)
         if tables is None:
@@ -245,7 +248,7 @@ def _in_file(tables: Any, name: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a default as JSON would have it."""
+    """Return a default value in the form that JSON can hold."""
     if isinstance(value, tuple | list):
         return [_plain(each) for each in value]
     if isinstance(value, Mapping):
@@ -259,7 +262,7 @@ def _plain(value: Any) -> Any:
 
 
 def _kind(hint: Any) -> tuple[Any, tuple[str, ...]]:
-    """Return the kind of a key's values, and the values that it may have."""
+    """Return the kind of a key's values, and the allowed values of a choice."""
     while get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     origin, inner = get_origin(hint), get_args(hint)
@@ -279,7 +282,7 @@ def _kind(hint: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _read(kind: str, unit: str, text: str) -> Any:
-    """Return a value as people write it, in the site file's form. Raise ValueError."""
+    """Return a value that a person has written in the site file's form. Raises ValueError."""
     text = text.strip()
     if kind == "flag":
         if text.lower() not in _YES + _NO:
@@ -305,7 +308,7 @@ def _read(kind: str, unit: str, text: str) -> Any:
 
 
 def _text(value: Any, unit: str) -> str:
-    """Return a value as people write it; '' for none."""
+    """Return a value, written for people; '' for None."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,5 +1,5 @@
-"""Contradictions inside a table of the site file: for each table that has such rules, a function
-that yields sentences."""
+"""Contradictions inside a table of the site file: for each table with such rules, a function that
+yields a sentence for each contradiction."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _CURVE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[!-~]*)?", re.ASCII)
 
 
 def together(problems: Callable[[Any], Iterator[str]]) -> AfterValidator:
-    """Return the validator that refuses a table of which `problems` yields any; its error names
-    all."""
+    """Return a validator that refuses a table for which `problems` yields anything; its error has
+    all the sentences."""
 
     def check(table: Any) -> Any:
         if found := list(problems(table)):
@@ -42,7 +42,7 @@ def together(problems: Callable[[Any], Iterator[str]]) -> AfterValidator:
 
 
 def energy(table: Energy) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     if table.warm_low > table.warm_high:
         yield f"warm_low {table.warm_low} should not be above warm_high {table.warm_high}"
     if table.curve_file and table.curve_url:
@@ -65,7 +65,7 @@ def energy(table: Energy) -> Iterator[str]:
 
 
 def mail(table: Mail) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     if table.host and not table.sender:
         yield "sender should be set: the address that mail comes from"
     if bool(table.user) != (table.password_file is not None):
@@ -80,7 +80,7 @@ def mail(table: Mail) -> Iterator[str]:
 
 
 def ldap(table: Ldap) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     fields = [name for _, name, _, _ in string.Formatter().parse(table.filter) if name is not None]
     if not fields or set(fields) != {"name"}:
         yield "filter should hold {name}, and nothing else in braces"
@@ -93,19 +93,19 @@ def ldap(table: Ldap) -> Iterator[str]:
 
 
 def ldap_group(table: LdapGroup) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     if bool(table.group) == (table.role == "administrator"):
         yield "group should be set for owner, member and viewer, and left out for administrator"
 
 
 def oidc(table: Oidc) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     if table.issuer and not (table.client_id and table.secret_file):
         yield "client_id and secret_file should be set"
 
 
 def switch(table: Switch) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     if (table.driver == "netmiko") != bool(table.platform):
         yield "platform should be set for the driver netmiko, and for it alone"
     if table.platform and table.platform not in SWITCH_PLATFORMS:
@@ -117,20 +117,20 @@ def switch(table: Switch) -> Iterator[str]:
 
 
 def fileserver(table: FileServer) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     if table.ssh and (table.ssh_key is None or table.known_hosts is None):
         yield "ssh_key and known_hosts should be set where ssh is"
 
 
 def kerberos(table: KerberosRules) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     others = ("kdcs", "admin_server", "keytab_command", "idmap_domain")
     if not table.realm and (given := [each for each in others if getattr(table, each)]):
         yield f"realm should be set where {given[0]} is"
 
 
 def accounts(table: PosixRules) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     for kind in ("uid", "gid"):
         if getattr(table, f"first_{kind}") > getattr(table, f"last_{kind}"):
             yield f"first_{kind} should not be above last_{kind}"
@@ -144,7 +144,7 @@ def accounts(table: PosixRules) -> Iterator[str]:
 
 
 def isolation(table: Isolation) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     first, last = table.vlans
     if last < first:
         yield f"vlans should name the first VLAN before the last, not {first} before {last}"
@@ -170,7 +170,7 @@ def isolation(table: Isolation) -> Iterator[str]:
 
 
 def subnet(table: Subnet) -> Iterator[str]:
-    """Yield what of a subnet does not go together."""
+    """Yield a sentence for each contradiction in a subnet's table."""
     net, servers = IPv4Network(table.network), [IPv4Address(each) for each in table.servers]
     router = IPv4Address(table.router) if table.router else None
     boot_pool, block_pool = _pool(table.boot_pool), _pool(table.block_pool)

@@ -1,4 +1,4 @@
-"""The whole site file, and its rules that span tables."""
+"""The whole site file, and its rules that involve several tables."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ T = TypeVar("T")
 
 
 def _isolation(table: Any, read: Callable[[Any], Isolation]) -> Isolation | None:
-    """Return what the table says; None where it names no networks and asks for none. What it has
-    then, such as sizes, is only checked."""
+    """Return the table's rules of isolation; None where the table neither names networks nor
+    isolates by default. In this case its other keys, such as sizes, are only checked."""
     named = {"vlans", "networks", "interface", "server"}
     if not isinstance(table, dict) or table.get("by_default") or table.keys() & named:
         return _of_servers(table, read)
@@ -68,8 +68,8 @@ def _isolation(table: Any, read: Callable[[Any], Isolation]) -> Isolation | None
 
 
 def _of_servers(table: Any, read: Callable[[Any], T]) -> T:
-    """Return what a table says that may list several servers; the first stands for this host's,
-    until `site.own_address` puts that in its place."""
+    """Return the rules of a table that may list several servers. The first server is taken as this
+    host's, until `site.own_address` replaces it by this host's own."""
     if isinstance(table, dict):
         match table.get("server"):
             case [first, *others] if "others" not in table:
@@ -142,15 +142,15 @@ FILE: TypeAdapter[SiteFile] = TypeAdapter(Annotated[SiteFile, AfterValidator(_co
 class Key:
     """A key of the site file.
 
-    default   as the file has it
-    required  it has to be there
-    file      it names a file
-    table     the table that it opens; None: it is a value
-    repeated  of such tables there are many
+    default   in the file's form
+    required  the file has to have it
+    file      its value names a file
+    table     the class of the table under this key; None: the key has a value
+    repeated  the table may occur several times
     hint      its type, annotated
     unit      of its number; '': none
-    fixed    why it cannot be changed while the servers run; '': for no reason of its own
-    secret    its value is shown to nobody
+    fixed    reason why it cannot be changed while the servers run; '': it has no reason of its own
+    secret    its value is not shown to anybody
     """
 
     name: str
@@ -198,12 +198,12 @@ def keys(table: type[SiteTable]) -> list[Key]:
 
 
 def about(table: type[SiteTable]) -> str:
-    """Return what a table of the site file is for, as one line."""
+    """Return the description of a table of the site file, as one line."""
     return " ".join((table.__doc__ or "").split())
 
 
 def _marks(hint: Any) -> tuple[list[Any], list[type]]:
-    """Return the marks of an annotation and of those inside it, and the types that are in it."""
+    """Return the marks of an annotation and of the annotations inside it, and the types in it."""
     marks, kinds = list(getattr(hint, "__metadata__", ())), []
     inner = [hint.__origin__] if marks else list(getattr(hint, "__args__", ()))
     kinds += [each for each in (hint, getattr(hint, "__origin__", None)) if isinstance(each, type)]
@@ -214,7 +214,7 @@ def _marks(hint: Any) -> tuple[list[Any], list[type]]:
 
 
 def _problems(file: SiteFile) -> Iterator[str]:
-    """Yield what of different tables does not go together; each sentence begins with the key."""
+    """Yield a sentence for each contradiction between tables; each begins with the key."""
     if file.boot.http_port == file.boot.confd_port:
         yield "boot.http_port and boot.confd_port should differ"
     if not file.subnet:
@@ -263,7 +263,7 @@ def _missing(file: SiteFile) -> Iterator[str]:
 
 
 def _single_keys(file: SiteFile) -> Iterator[str]:
-    """Yield what the policy says of single keys."""
+    """Yield a sentence for each key with an invalid value."""
     for n, path in enumerate(file.types.ignore):
         if path not in ATTRIBUTES:
             near = get_close_matches(path, ATTRIBUTES, 1)
@@ -295,7 +295,8 @@ def _single_keys(file: SiteFile) -> Iterator[str]:
 
 
 def _mirror_problems(file: SiteFile) -> Iterator[str]:
-    """Yield what is wrong with mirrors: whoever has the address of one gets any image."""
+    """Yield a sentence for each error in a mirror. These matter because a mirror's address gives
+    access to every image."""
     subnets = {subnet.name for subnet in file.subnet}
     for n, mirror in enumerate(file.mirror):
         for name in mirror.subnets:

@@ -1,7 +1,8 @@
-"""The site file: one annotated TOML file, validated whole, made into a `model.Site` and `Settings`.
+"""The site file: one annotated TOML file, validated as a whole, and turned into a `model.Site` and
+`Settings`.
 
-Errors name the key and say what to do. A key that is not known is refused, with the nearest known
-one named: a misspelt rule that is silently ignored is worse than no rule.
+Errors name the key and say what to do. An unknown key is refused, with the nearest known key named:
+a misspelt rule that is silently ignored is worse than no rule.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
 
 
 class ConfigError(Exception):
-    """The site file cannot be used. `problems` are sentences, each beginning with the key it is
-    about."""
+    """The site file cannot be used. `problems` are sentences, each beginning with the key that it
+    is about."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
         super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
@@ -36,8 +37,9 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Settings of the server itself, beside the `model.Site` that flows see: the tables `server`
-    and `api` of the site file at `path`, with what they leave to the host filled in."""
+    """Settings of the server itself, in addition to the `model.Site` that flows see: the tables
+    `server` and `api` of the site file at `path`. Values that are left out are taken from the
+    host."""
 
     path: Path
     server: ServerTable
@@ -50,7 +52,7 @@ class Settings:
 
     @property
     def data(self) -> Path:
-        """Return the folder of everything that COD keeps."""
+        """Return the folder of all of COD's data."""
         return self.server.data_dir
 
     @property
@@ -60,13 +62,13 @@ class Settings:
 
     @property
     def listen(self) -> tuple[tuple[str, int], ...]:
-        """Return (address, port) of the portal and the REST API over TCP; the UNIX socket is always
-        there."""
+        """Return the (address, port) pairs at which the portal and the REST API listen over TCP.
+        The UNIX socket is always there."""
         return tuple(address_and_port(pair) for pair in self.api.listen)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return host names of the portal and the API, the first of which goes into links."""
+        """Return host names of the portal and the API. The first is used in links."""
         return self.api.names
 
     @property
@@ -77,8 +79,8 @@ class Settings:
 
     @property
     def boot(self) -> Path:
-        """Root of what TFTP and `/files/…` serve: loaders, `trampoline/vmlinuz`,
-        `trampoline/ramdisk`."""
+        """Return the root of the files that are served by TFTP and at `/files/…`: loaders,
+        `trampoline/vmlinuz`, `trampoline/ramdisk`."""
         return self.data / "boot"
 
     @property
@@ -88,38 +90,40 @@ class Settings:
 
     @property
     def incoming(self) -> Path:
-        """Uploaded files that are yet to be taken in."""
+        """Return the folder of uploaded files that have yet to be taken in."""
         return self.data / "incoming"
 
     @property
     def consoles(self) -> Path:
-        """Return the folder of what nodes wrote on their consoles, with a folder for each."""
+        """Return the folder of the nodes' console output, which has a folder for each node."""
         return self.data / "consoles"
 
     @property
     def webhook_key(self) -> Path:
-        """The secret from which webhooks' keys are derived. Servers that share a database share
-        it."""
+        """Return the file of the secret from which webhooks' keys are derived. Servers that share a
+        database share the secret."""
         return self.data / "webhook.key"
 
     @property
     def authority(self) -> Path:
-        """The site's certificate authority for its VCMs. Servers that share a database share it."""
+        """Return the folder of the site's certificate authority for its VCMs. Servers that share a
+        database share the authority."""
         return self.data / "ca"
 
     @property
     def web(self) -> Path:
-        """The certificate of the portal that COD has made, and its key."""
+        """Return the folder of the portal's certificate that COD has made, and its key."""
         return self.data / "web"
 
     @property
     def run(self) -> Path:
-        """Sockets and the metrics of running processes; nothing that must survive a restart."""
+        """Return the folder of sockets and of the metrics of running processes; nothing in it has
+        to survive a restart."""
         return self.data / "run"
 
     @property
     def socket(self) -> Path:
-        """The REST API's UNIX socket, for the local administrator."""
+        """Return the path of the REST API's UNIX socket, for the local administrator."""
         return self.run / "api.sock"
 
     def lock(self, part: str) -> Path:
@@ -142,12 +146,12 @@ def load(path: Path) -> tuple[model.Site, Settings]:
 
 
 def read(path: Path) -> SiteFile:
-    """Return the site file as its tables. Raises `ConfigError`."""
+    """Return the tables of the site file. Raises `ConfigError`."""
     return checked(tables(path), path)
 
 
 def tables(path: Path) -> dict[str, Any]:
-    """Return the site file as TOML has it, unchecked. Raises `ConfigError`."""
+    """Return the parsed TOML of the site file, unchecked. Raises `ConfigError`."""
     try:
         text = path.read_bytes().decode()
     except OSError as error:
@@ -180,8 +184,8 @@ def checked(tables: Mapping[str, Any], path: Path) -> SiteFile:
 
 
 def _sentences(error: Any) -> list[str]:
-    """Return a sentence for one of a ValidationError's `errors`; several where the tables, each in
-    order, do not go together."""
+    """Return a sentence for one of a ValidationError's `errors`; several for contradictions between
+    tables."""
     if not error["loc"]:
         return model.field_error(error).split("\n")
     return [_sentence(error)]
@@ -204,7 +208,7 @@ def _sentence(error: Any) -> str:
 
 
 def settings(file: SiteFile, path: Path) -> Settings:
-    """Return what the server itself needs of a site file that is, or will be, at `path`. Raises
+    """Return the server's own settings in a site file that is, or will be, at `path`. Raises
     `ConfigError`."""
     server = replace(
         file.server,
@@ -221,7 +225,7 @@ def settings(file: SiteFile, path: Path) -> Settings:
 
 
 def site(file: SiteFile) -> model.Site:
-    """Return what flows may know of the site that the file describes."""
+    """Return the part of the site file that flows may know."""
     signin = model.SignInRules(
         **_keys(file.signin, url=file.signin.url or _portal(file.api)),
         named=bool(file.signin.url or file.api.names),
@@ -263,13 +267,13 @@ def site(file: SiteFile) -> model.Site:
 
 
 def _keys(table: Any, **others: Any) -> dict[str, Any]:
-    """Return the values of a table, with `others` in place of some."""
+    """Return the values of a table, with those in `others` replaced."""
     return {field.name: getattr(table, field.name) for field in fields(table)} | others
 
 
 def _portal(api: ApiTable) -> str:
-    """Return where browsers reach the portal, as far as that can be told; '' where it listens
-    nowhere."""
+    """Return the URL at which browsers reach the portal, guessed from the host's name and the port;
+    '' where the portal does not listen."""
     if not api.listen:
         return ""
     name, port = (

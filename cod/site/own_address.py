@@ -16,9 +16,11 @@ def lists_several(site: Site) -> bool:
 
 
 def on_host(site: Site, path: Path, here: Collection[str]) -> Site:
-    """Return the site as the host with the addresses `here` serves it: of several servers of a
-    subnet, its own is `Subnet.server`. Each of several serves every subnet: raises `ConfigError`,
-    about the file `path`, where the host has none of a subnet's addresses.
+    """Return the site for a host with the addresses `here`: where a subnet has several servers, the
+    host's own address is `Subnet.server`.
+
+    Where a site has several servers, each of them must have an address in every subnet. Raises
+    `ConfigError`, about the file `path`, where the host lacks one.
     """
     problems = [
         f"subnet.{number}.server: {lacking(subnet, here)}"
@@ -34,8 +36,8 @@ def on_host(site: Site, path: Path, here: Collection[str]) -> Site:
 
 
 def own_first(site: Site, here: Collection[str]) -> Site:
-    """Return the site with this host's own address as `server` of its subnets, and of isolated
-    vclusters' networks, where it has one."""
+    """Return the site with this host's own address as `server` of its subnets, and of the networks
+    of isolated vclusters, where the host has such an address."""
     subnets = tuple(_own_first(subnet, here) for subnet in site.subnets)
     rules = site.isolation
     if rules is not None and rules.others:
@@ -48,12 +50,14 @@ def own_first(site: Site, here: Collection[str]) -> Site:
 
 
 def own(table: Subnet | Isolation, here: Collection[str]) -> str | None:
-    """Return the first of the servers that the table names that is among the addresses `here`."""
+    """Return the first server of the table whose address is among the addresses `here`; None: none
+    is."""
     return next((each for each in table.servers if each in here), None)
 
 
 def lacking(table: Subnet | Isolation, here: Collection[str]) -> str:
-    """Return a sentence about a host that has none of the addresses of the table's servers."""
+    """Return a sentence that says that this host has none of the addresses of the table's
+    servers."""
     where = f" on {table.name}" if isinstance(table, Subnet) else ""
     return (
         f"none of {', '.join(table.servers)} is an address of this host, which has"

@@ -1,8 +1,8 @@
-"""Owner, group and mode of every file of a site whose parts run as users of their own: one table of
-the data folder, one of the files that the site file names.
+"""Owner, group and mode of every file of a site whose parts run as different users: one table for
+the data folder, one for the files that the site file names.
 
-Nothing here follows a symbolic link or touches a file that has several names: the parts themselves
-write below some of these folders.
+Nothing here follows a symbolic link or changes a file with several names (hard links), because the
+parts themselves write below some of these folders.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Place:
     """A file or folder. `owner`: a part, or 'root'.
 
     inside  modes of the folders and of the files in it, which have its owner and its group; None:
-            what is in it is not looked at
-    made    a folder that is made where it is missing: no part could, the data folder is root's
+            its content is not looked at
+    made    a missing folder is made: no part could, since the data folder is root's
     """
 
     path: Path
@@ -62,17 +62,17 @@ class Place:
 
 
 def places(settings: Settings) -> list[Place]:
-    """Return what there is of the server's own; folders come before what is in them."""
+    """Return the server's own files and folders; a folder comes before its content."""
     data, run = settings.data, settings.run
     return [
         Place(settings.path, ROOT, GROUP, 0o640),
         Place(data, ROOT, GROUP, 0o750),
-        # whichever part comes first makes SQLite's -wal and -shm, as the database's file is
+        # the first part to come makes SQLite's -wal and -shm, with the mode of the database's file
         Place(database_folder(settings), ROOT, GROUP, 0o770, made=True),
         Place(database_folder(settings) / "cod.db", ROOT, GROUP, 0o660),
         Place(settings.boot, ROOT, ROOT, 0o755, (0o755, 0o644)),
         Place(settings.images, "images", GROUP, 0o750, (0o755, 0o640), made=True),
-        # images takes away what web has put there
+        # the part images removes files that the part web has put there
         Place(settings.incoming, "web", GROUP, 0o770, (0o770, 0o640), made=True),
         Place(settings.consoles, "manager", GROUP, 0o750, (0o750, 0o640), made=True),
         Place(settings.authority, "edge", GROUP, 0o750),
@@ -82,7 +82,8 @@ def places(settings: Settings) -> list[Place]:
         Place(settings.web, "web", GROUP, 0o700, (0o700, 0o600)),
         Place(run, ROOT, GROUP, 0o1770),  # no part removes another's socket
         *(Place(run / f"{part}.wake", part, GROUP, 0o660) for part in USERS),
-        # the supervisor's or a part's: fs.protected_regular lets others open root's alone
+        # made by the supervisor or a part: under fs.protected_regular, only root's can be opened by
+        # others
         *(Place(settings.lock(part), ROOT, GROUP, 0o660) for part in USERS),
         Place(settings.socket, "web", GROUP, 0o600),
         Place(settings.signer, "edge", GROUP, 0o660),
@@ -90,7 +91,7 @@ def places(settings: Settings) -> list[Place]:
 
 
 def database_folder(settings: Settings) -> Path:
-    """Return the folder of the SQLite file: one of its own, because all parts may write to it."""
+    """Return the folder of the SQLite file. It is separate, because all parts may write to it."""
     return settings.data / "db"
 
 
@@ -118,13 +119,13 @@ def paths(table: SiteTable, name: str = "") -> Iterator[tuple[str, str, Path]]:
 
 
 def closed(file: SiteFile, settings: Settings) -> Iterator[tuple[str, Path]]:
-    """Yield each file that a part needs and that `settle` cannot make readable to it, with that
-    part: a folder on the way is closed, or an administrator has given it to somebody else. An
-    SQLite file in a folder of the administrator's, and that folder, have to be written to."""
+    """Yield (part, file) for each file that a part needs and that `settle` cannot make readable for
+    it: a folder on the way is closed, or an administrator has given the file to somebody else. An
+    SQLite file in an administrator's folder, and that folder, must be writable."""
     own = [(settings.path, tuple(USERS)), (settings.data, tuple(USERS))]
     for path, parts in [*own, *named(file)]:
         for part in parts:
-            with suppress(OSError):  # there is none, which is somebody else's to say
+            with suppress(OSError):  # the file does not exist, which is reported elsewhere
                 if not _within_reach(part, path.resolve(strict=True), settings.data):
                     yield part, path
     yield from _closed_database(settings)
@@ -146,7 +147,7 @@ def _within_reach(part: str, path: Path, data: Path) -> bool:
 
 
 def _is_ours(found: os.stat_result) -> bool:
-    """Return whether a file may be given to a part: it is root's, or a part's already."""
+    """Return whether a file may be given to a part: it belongs to root, or to a part already."""
     return found.st_uid in {0, *(partusers.uid(part) for part in USERS)}
 
 
@@ -166,8 +167,8 @@ def _allowed(part: str, found: os.stat_result, right: int) -> bool:
 def settle(
     file: SiteFile, settings: Settings, counters: Path | None = None, *, change: bool = True
 ) -> Iterator[str]:
-    """Give every file its owner, group and mode; yields a sentence for each one that had others.
-    `counters`: the folder that the parts count in; `change`: False only looks. Raises OSError."""
+    """Give every file its owner, group and mode; yield a sentence for each file that had others.
+    `counters`: the folder of the parts' counters; `change`: False only reports. Raises OSError."""
     shared = [Place(counters, ROOT, GROUP, 0o770)] if counters else []
     for place in places(settings) + shared:
         yield from _settle(place, change)
@@ -180,8 +181,8 @@ def settle(
 
 
 def _settle_named(path: Path, parts: Collection[str], change: bool) -> Iterator[str]:
-    """Let these parts read a file of an administrator's: one part gets it, several read it by their
-    group. One that belongs to somebody else than root stays as it is."""
+    """Let these parts read an administrator's file: a single part becomes its owner, several read
+    it by their group. A file of another user than root and the parts is not changed."""
     found = path.lstat()
     mode = stat.S_IMODE(found.st_mode)
     if len(parts) == 1:
@@ -212,8 +213,8 @@ def _settle(place: Place, change: bool) -> Iterator[str]:
 def _give(
     folder: int | None, path: Path, owner: int, group: int, mode: int, change: bool
 ) -> Iterator[str]:
-    """Give one file its owner, unless there is none by that name, or it is a link. `folder`: a
-    descriptor of the folder it is in."""
+    """Give one file its owner, group and mode, unless it does not exist or is a link. `folder`: a
+    descriptor of its folder."""
     try:
         descriptor = os.open(
             path.name if folder is not None else path,
@@ -238,7 +239,7 @@ def _give(
 
 
 def _names(owner: int, group: int) -> str:
-    """Return a file's owner and group, by their names where they have some."""
+    """Return a file's owner and group, by name where they have names."""
     words = [str(owner), str(group)]
     with suppress(KeyError):
         words[0] = pwd.getpwuid(owner).pw_name

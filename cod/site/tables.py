@@ -1,5 +1,5 @@
-"""The tables of the site file that tell the server itself what to be; those that flows see are in
-`cod.model`, and what of a table does not go together in `cod.site.coherence`."""
+"""The tables of the site file with the settings of the server itself. Tables that flows see are in
+`cod.model`, and rules within a table in `cod.site.coherence`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class ApiTable(SiteTable):
 
 
 def api_problems(table: ApiTable) -> Iterator[str]:
-    """Yield what of the table does not go together."""
+    """Yield a sentence for each contradiction in the table."""
     if (table.certificate is None) != (table.key is None):
         yield "certificate and key should be set both, or neither"
     if table.plain and not all(

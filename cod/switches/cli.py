@@ -1,8 +1,8 @@
-"""The driver `netmiko`: switches that are configured by their command line, over SSH. The lines are
-data, in `cod.switches.platforms`.
+"""The driver `netmiko`: switches that are configured by their command line, over SSH. The command
+lines are data, in `cod.switches.platforms`.
 
-netmiko blocks, so each step runs in a thread; one session has one thread at a time. A session that
-the edge gives up on loses its connection, so that nothing more is said on it.
+netmiko blocks, so each step runs in a thread, one at a time for each session. When the edge gives
+up a session, its connection is closed, so that nothing more is sent on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cod.switches.platforms import PLATFORMS, Platform
 LONGEST = 200  # characters of what a switch or the library says
 FORM = "HOST[:PORT]"
 CONNECT, READ = 15.0, 20.0  # seconds
-# nothing that a shell or a switch takes for more than a name
+# names of ports that neither a shell nor a switch can take for anything else
 _PORT = re.compile(r"[A-Za-z0-9][A-Za-z0-9/._:-]{0,63}")
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class CliSession:
         return await self._in_thread(lambda: {port: self._read(port) for port in ports})
 
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
-        """Say the lines for each port; commit and save, where that is wanted."""
+        """Enter the command lines for each port; commit and save, where the platform needs that."""
         return await self._in_thread(lambda: self._change(wanted))
 
     async def close(self) -> None:
@@ -154,7 +154,8 @@ class CliSession:
 
 
 def access_vlan(platform: Platform, port: str, shown: str) -> int | SwitchError:
-    """Return the access VLAN of a port that the switch shows so."""
+    """Return the access VLAN of a port, from the output `shown` of the switch; an error where the
+    port has none."""
     if re.search(platform.missing, shown):
         return SwitchError(f"the switch has no port {port}", lasting=True)
     if re.search(platform.trunk, shown):
@@ -167,8 +168,8 @@ def access_vlan(platform: Platform, port: str, shown: str) -> int | SwitchError:
 
 
 def host_and_port(address: str, default: int = 22) -> tuple[str, int]:
-    """Return the parts of HOST[:PORT], an IPv6 address with a port being in brackets. Raises
-    `SwitchError`."""
+    """Return the host and the port of HOST[:PORT]. An IPv6 address with a port has to be in
+    brackets. Raises `SwitchError`."""
     host, colon, port = address.rpartition(":")
     if not colon or (host.count(":") and not host.endswith("]")):
         host, port = address, str(default)
@@ -178,7 +179,7 @@ def host_and_port(address: str, default: int = 22) -> tuple[str, int]:
 
 
 def in_words(output: str) -> str:
-    """Return the first words of a text, `LONGEST` characters at most, on one line."""
+    """Return the beginning of a text, at most `LONGEST` characters, on one line."""
     words = " ".join(output.split())
     if len(words) <= LONGEST:
         return words

@@ -1,4 +1,4 @@
-"""The common part of switch drivers: a session in which access ports are read and changed."""
+"""The interface of switch drivers: a session in which access ports are read and changed."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ class SwitchSession(Protocol):
     """
 
     about: str
-    """What the switch says of itself: its maker, model and version."""
+    """The switch's own description: its maker, model and version."""
 
     def read(self, ports: Collection[str]) -> Awaitable[Mapping[str, int | SwitchError]]:
-        """Return the access VLAN of each port, or why it cannot be read; 0: the port is in no
-        VLAN."""
+        """Return the access VLAN of each port (0: the port is in no VLAN), or the error with which
+        it could not be read."""
         ...
 
     def change(self, wanted: Mapping[str, int]) -> Awaitable[Mapping[str, SwitchError]]:
-        """Put each port into its VLAN; returns the ports that the switch refused. The edge reads
-        the others back."""
+        """Put each port into its VLAN; return the errors of the ports that the switch refused. The
+        edge reads the other ports back."""
         ...
 
     def close(self) -> Awaitable[None]:
@@ -64,12 +64,12 @@ class SwitchDriver(Protocol):
 
 
 class MacTableDriver(Protocol):
-    """A kind of switch that tells what is in its table of MAC addresses."""
+    """A kind of switch whose table of MAC addresses can be read."""
 
     def locate(
         self, target: SwitchTarget, macs: Collection[str]
     ) -> Awaitable[Mapping[str, tuple[str, ...]]]:
-        """Return, by MAC, all names of the access port of the provisioning VLAN that the switch
-        heard it on last. Left out: MACs that it does not know, or knows elsewhere, such as on a
-        trunk. Raises `SwitchError`."""
+        """Return, by MAC, all names of the access port, in the provisioning VLAN, on which the
+        switch heard the MAC last. Left out are MACs that the switch does not know, or knows
+        elsewhere, such as on a trunk. Raises `SwitchError`."""
         ...

@@ -1,4 +1,4 @@
-"""Every switch driver that there is, by the name that the site file uses: found by
+"""All switch drivers, by the names that the site file uses, which are in
 `choices.SwitchDriverKind`."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cod.switches.driver import MacTableDriver, SwitchDriver
 
 
 def drivers(reactor: Any) -> dict[str, SwitchDriver]:
-    """Return drivers that speak with `reactor`."""
+    """Return the drivers, which use `reactor`."""
     return {
         kind.value: resolve_name(f"cod.switches.{kind.driver}")(reactor)
         for kind in SwitchDriverKind
@@ -19,7 +19,7 @@ def drivers(reactor: Any) -> dict[str, SwitchDriver]:
 
 
 def mac_tables(reactor: Any) -> dict[str, MacTableDriver]:
-    """Return the drivers that tell on which port a MAC was heard."""
+    """Return the drivers that can tell on which port a MAC was heard."""
     return {
         kind.value: resolve_name(f"cod.switches.{kind.driver}")(reactor)
         for kind in SwitchDriverKind

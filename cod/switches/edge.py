@@ -1,10 +1,10 @@
-"""Carries out the wishes for switch ports: claims switches with ports that are due, changes the
-ports, reads them back.
+"""Carries out the wishes for switch ports: claims switches with due ports, changes the ports, and
+reads them back.
 
-One session at a time with each switch, with all its ports that are due; at most `AT_ONCE` switches
-at a time. A port that is in its VLAN already is left alone. A port that a switch accepted and does
-not show in its VLAN has failed. A session is given up after `ATTEMPT` seconds, which is shorter
-than a claim lasts.
+There is one session at a time with each switch, for all its due ports, and at most `AT_ONCE`
+sessions at a time. A port that is in its VLAN already is left alone. If a switch accepted a change
+but does not show the port in its VLAN, the change has failed. A session is given up after `ATTEMPT`
+seconds, which is shorter than a claim lasts.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SwitchEdge(Claimer):
         self._known: int | None = None  # the hash of the switches that the rows were made for
 
     async def look(self) -> None:
-        """Claim switches with ports that are due, and begin a session with each."""
+        """Claim switches with due ports, and begin a session with each."""
         site = self._site.current
         # at the start, and when the site file was read again
         digest = hash(repr(site.switches))  # nothing of the site file is kept
@@ -126,8 +126,8 @@ async def settle(
     task: SwitchTask,
     elsewhere: Callable[[Sequence[tuple[SwitchPort, int]]], Awaitable[None]],
 ) -> dict[int, PortOutcome]:
-    """Put the task's ports into their VLANs and read them back; returns the outcomes by the ports'
-    ids. `elsewhere` is told, before they are changed, of ports that are in other VLANs."""
+    """Put the task's ports into their VLANs and read them back; return the outcomes by the ports'
+    ids. `elsewhere` is called, before the change, with the ports that are in other VLANs."""
     wanted = {port.port: vlan for port, vlan in task.ports}
     found = dict(await session.read(wanted)) if wanted else {}
     strays = [

@@ -1,9 +1,10 @@
-"""Asks switches on which port of theirs a MAC was heard last, where a driver can tell.
+"""Asks switches on which of their ports a MAC was heard last, where a driver can tell.
 
-The switch that the node was on is asked first, the others only if it does not know. Switches
-without `nodes_on` are not asked: an uplink looks like a node's port there. A whole site may boot at
-once: one question at a time to each switch is for all MACs that wait. A switch that does not answer
-is left alone for a while, so that boots do not wait for it one after the other.
+The switch that the node was on is asked first, the others only if this one does not know. Switches
+without `nodes_on` are not asked, since an uplink looks like a node's port there. A whole site may
+boot at once: therefore each switch gets one question at a time, for all MACs that wait. A switch
+that does not answer is left alone for a while, so that boots do not wait for it one after the
+other.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ class MacTables:
         self, reactor: Any, pool: Any, drivers: Mapping[str, MacTableDriver], site: SiteRef
     ) -> None:
         self._reactor, self._pool, self._drivers, self._site = reactor, pool, drivers, site
-        # by switch, while it is asked or is to be
+        # MACs that wait, by switch
         self._waiting: dict[str, list[tuple[str, Deferred[Ports]]]] = {}
-        self._rests: dict[str, float] = {}  # switches that did not answer, until when
+        self._rests: dict[str, float] = {}  # until when a switch is left alone that did not answer
         self._slots = DeferredSemaphore(AT_ONCE)
 
     async def ports_of(self, mac: str) -> tuple[Ports, ...]:
-        """Return the access ports that the MAC of a node that has just booted was heard on, one of
-        a switch at most."""
+        """Return the access ports on which the MAC of a node that has just booted was heard, at
+        most one for each switch."""
         switches = self._site.current.switches
         tell = [each for each in switches if each.driver in self._drivers and each.nodes_on]
         if all(self._does_rest(each) for each in tell):
@@ -78,7 +79,7 @@ class MacTables:
         return answer
 
     async def _serve(self, switch: Switch) -> None:
-        """Ask the switch until no MAC waits."""
+        """Ask the switch until no more MACs wait."""
         while waiting := [each for each in self._waiting[switch.name] if not each[1].called]:
             self._waiting[switch.name] = waiting
             async with self._slots:

@@ -1,8 +1,8 @@
 """The driver `ovs`: Open vSwitch, by the OVSDB protocol (RFC 7047) over a UNIX socket, TCP or TLS.
 
-A change is a transaction that sets `Port.tag` and adds one to `Open_vSwitch.next_cfg`; it is in
-effect when the switch's daemon has raised `cur_cfg` as far (ovs-vswitchd.conf.db(5)). The database
-alone says yes without a daemon.
+A change is a transaction that sets `Port.tag` and adds one to `Open_vSwitch.next_cfg`. It is in
+effect when the switch's daemon has raised `cur_cfg` to the same number (ovs-vswitchd.conf.db(5)).
+The database's own answer does not tell whether a daemon runs.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class OvsSession:
         self._reactor, self._connection = reactor, connection
 
     async def begin(self) -> None:
-        """Read the switch's version, and listen for the configuration that its daemon has taken
-        over."""
+        """Read the switch's version, and ask to be told which configuration its daemon has
+        applied."""
         root = {"Open_vSwitch": {"columns": ["cur_cfg", "ovs_version"]}}
         first = await self._connection.ask("monitor", [DATABASE, None, root])
         with _in_shape():
@@ -103,7 +103,7 @@ class OvsSession:
             }
 
     async def change(self, wanted: Mapping[str, int]) -> Mapping[str, SwitchError]:
-        """Set the ports' tags, and wait until the daemon has taken them over."""
+        """Set the ports' tags, and wait until the daemon has applied them."""
         changes = [
             {"op": "update", "table": "Port", "where": [["name", "==", name]], "row": {"tag": vlan}}
             for name, vlan in wanted.items()
@@ -150,7 +150,8 @@ class OvsSession:
 
 @contextmanager
 def _in_shape() -> Iterator[None]:
-    """Raise `SwitchError` where an answer is used that has another shape than OVSDB's."""
+    """Raise `SwitchError` where the block finds an answer to have another structure than
+    OVSDB's."""
     try:
         yield
     except (LookupError, TypeError, AttributeError):
@@ -169,7 +170,7 @@ def _access_vlan(name: str, rows: list[dict[str, Any]]) -> int | SwitchError:
 
 
 class _Ovsdb(Protocol):
-    """One connection: JSON-RPC 1.0 without any delimiter between messages."""
+    """One connection: JSON-RPC 1.0 without delimiters between messages."""
 
     transport: Any
 
@@ -195,7 +196,7 @@ class _Ovsdb(Protocol):
         return answer
 
     def applied(self, configuration: int) -> Deferred[None]:
-        """Fire when the daemon has taken over that configuration."""
+        """Return a Deferred that fires when the daemon has applied that configuration."""
         done: Deferred[None] = Deferred()
         if self._lost is not None:
             done.errback(self._lost)
@@ -205,13 +206,13 @@ class _Ovsdb(Protocol):
         return done
 
     def update(self, tables: Mapping[str, Any]) -> None:
-        """Take in the rows that a monitor reports."""
+        """Handle the rows that a monitor reports."""
         for row in tables.get("Open_vSwitch", {}).values():
             self._cur_cfg = max(self._cur_cfg, row.get("new", {}).get("cur_cfg", -1))
         self._release()
 
     def dataReceived(self, data: bytes) -> None:
-        """Take in what comes, message by message."""
+        """Handle received bytes, message by message."""
         self._buffer += self._text.decode(data)
         while self._buffer and self._lost is None:
             try:
@@ -226,7 +227,7 @@ class _Ovsdb(Protocol):
                 self._end(FOREIGN)
 
     def connectionLost(self, reason: Failure = Failure(SwitchError("closed"))) -> None:  # noqa: B008
-        """Fail whatever waits."""
+        """Fail all requests that wait."""
         self._fail(SwitchError(f"the connection was lost: {reason.getErrorMessage()}"))
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -267,9 +268,8 @@ class _Ovsdb(Protocol):
 
 @implementer(IOpenSSLClientConnectionCreator)
 class _Authority:
-    """TLS as Open vSwitch has it: each side shows a certificate that the same authority has signed.
-    Names are not compared, because its certificates have none that a host is known by
-    (ovs-pki(8))."""
+    """TLS as Open vSwitch uses it: each side shows a certificate that the same authority has
+    signed. Names are not compared, because these certificates do not name hosts (ovs-pki(8))."""
 
     def __init__(self, switch: Switch) -> None:
         assert switch.ca_file, "the site file is checked for it"
@@ -289,7 +289,7 @@ class _Authority:
         self._context = own.options(authority).getContext()
 
     def clientConnectionForTLS(self, protocol: Any) -> Any:
-        """Return the TLS of a connection. Twisted calls it."""
+        """Return the TLS of a connection; Twisted calls this method."""
         from OpenSSL import SSL
 
         return SSL.Connection(self._context, None)

@@ -1,5 +1,5 @@
-"""Lines of switches' command lines, by platform: how an access VLAN is set and read. Data for the
-driver `netmiko`."""
+"""Command lines of switches, by platform, that set and read an access VLAN. Data for the driver
+`netmiko`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """The lines of one platform; {port} and {vlan} are filled in.
+    """The command lines of one platform; {port} and {vlan} are filled in. Expressions are regular.
 
-    device   netmiko's name of it
+    device   netmiko's name for the platform
     change   lines that put a port into a VLAN, in configuration mode (`shell`: at the prompt)
     read     the command that shows a port
-    vlan     expression on its output whose group 1 is the access VLAN
-    absent   VLAN of a port whose output does not name one; None: it is not known then
-    trunk    expression on its output that says that the port is a trunk
-    missing  expression on its output that says that there is no such port
-    refused  expression on the output of `change` that says that the switch refused a line
+    vlan     expression for its output whose group 1 is the access VLAN
+    absent   VLAN of a port whose output names no VLAN; None: it is not known then
+    trunk    expression that matches its output if the port is a trunk
+    missing  expression that matches its output if there is no such port
+    refused  expression that matches the output of `change` if the switch refused a line
     commit   the change has to be committed
     save     line that saves the configuration; '': netmiko's own way
     shell    there is no configuration mode

@@ -1,10 +1,9 @@
 """The driver `snmp`: switches with Q-BRIDGE-MIB (RFC 4363), by SNMPv2c or v3. It needs the package
 pysnmp.
 
-A port's access VLAN is its `dot1qPvid`, as far as the port is an untagged member of that VLAN. A
-change adds the port to the new VLAN's members, sets the PVID, and takes the port out of the old
-VLAN's: it is never without a VLAN. Ports are found by `ifName`, or by `ifDescr` where that is what
-LLDP says.
+A port's access VLAN is its `dot1qPvid`, if the port is an untagged member of that VLAN. A change
+adds the port to the new VLAN's members, sets the PVID, and removes the port from the old VLAN: it
+is never without a VLAN. Ports are found by `ifName`, or by `ifDescr` where LLDP sends that.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class SnmpDriver:
         self._reactor = reactor
 
     async def open(self, target: SwitchTarget) -> SnmpSession:
-        """Read what the switch says of itself, and its ports' names."""
+        """Read the switch's description of itself and its ports' names, and return the session."""
         session = self._session(target)
         try:
             await session.begin()
@@ -68,8 +67,8 @@ class SnmpDriver:
 
 
 class SnmpSession:
-    """A session; SNMP itself has none. pysnmp wants an asyncio loop: the session has one, in a
-    thread."""
+    """A session; SNMP itself has no sessions. pysnmp needs an asyncio loop: each session has its
+    own, in a thread."""
 
     about = ""
 
@@ -81,7 +80,7 @@ class SnmpSession:
         self._engine: Any = None
 
     async def begin(self) -> None:
-        """Ask for the switch's description and the names of its bridge ports."""
+        """Read the switch's description and the names of its bridge ports."""
         await in_loop(self._reactor, self._loop, self._begin())
 
     async def read(self, ports: Collection[str]) -> Mapping[str, int | SwitchError]:
@@ -92,7 +91,7 @@ class SnmpSession:
         return await in_loop(self._reactor, self._loop, self._change(wanted))
 
     async def locate(self, macs: Collection[str], vlan: int) -> Mapping[str, tuple[str, ...]]:
-        """Return the names of the access ports of `vlan` that the MACs were heard on last."""
+        """Return the names of the access ports of `vlan` on which the MACs were heard last."""
         return await in_loop(self._reactor, self._loop, self._locate(macs, vlan))
 
     async def close(self) -> None:
@@ -159,7 +158,7 @@ class SnmpSession:
                 continue
             octets = self._snmp.OctetString
             try:
-                # both in one request: some switches refuse untagged members that are no members yet
+                # both in one request: some switches refuse an untagged member that is no member yet
                 await self._set(
                     (f"{EGRESS}.{vlan}", octets(changed(egress[vlan], bridge_port, True))),
                     (
@@ -199,7 +198,7 @@ class SnmpSession:
         return found
 
     async def _names(self, bridge_port: int) -> tuple[str, ...]:
-        """Return the names of the port, the best first; none where it is no Ethernet port."""
+        """Return the names of the port, the best first; none if it is no Ethernet port."""
         interface = await self._get(f"{BASE_PORT_IF_INDEX}.{bridge_port}")
         if interface is None:
             return ()
@@ -228,7 +227,7 @@ class SnmpSession:
         await self._ask(self._snmp.set_cmd, *(self._object(oid, value) for oid, value in values))
 
     async def _walk(self, table: str) -> dict[str, Any]:
-        """Return the table's column by what follows its object identifier."""
+        """Return the values of the table's column, by the end of their object identifiers."""
         found: dict[str, Any] = {}
         last, prefix = table, f"{table}."
         while True:
@@ -236,7 +235,7 @@ class SnmpSession:
                 oid = str(row[0])
                 if not oid.startswith(prefix) or type(row[1]).__name__ == "EndOfMibView":
                     return found
-                # else a switch that leads in a circle is walked for ever
+                # else the walk never ends at a switch that answers in a circle
                 if oid.removeprefix(prefix) in found:
                     raise SwitchError(f"the switch's table {table} leads in a circle")
                 found[oid.removeprefix(prefix)] = row[1]
@@ -260,7 +259,7 @@ class SnmpSession:
                 lookupMib=False,
             )
         except Exception as problem:
-            # names that are not found, passwords that are too short for a key
+            # host names that are not found, passwords that are too short for a key
             raise SwitchError(
                 f"the switch cannot be asked: {' '.join(str(problem).split())[:200]}"
             ) from None

@@ -1,7 +1,7 @@
-"""Once an hour: do certificates of VCMs end, or that of the site's authority, without having been
-renewed?
+"""Looks once an hour whether certificates of VCMs, or the certificate of the site's authority, are
+about to end without having been renewed.
 
-Each server with a manager part looks; the rows see to it that everybody is told once.
+Each server with a manager part looks; by the rows, everybody is notified only once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ log = logging.getLogger("cod.certificates")
 
 
 class CertificateWatch(Periodic):
-    """One server's. `authority_ends_at`: when the authority's certificate does, as it is now.
-    Raises OSError. Who is told is told once: so the first look is an hour away."""
+    """One server's watch over certificates. `authority_ends_at`: returns when the authority's
+    current certificate ends; raises OSError. Since everybody is notified only once, the first look
+    is after an hour."""
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""The energy accounts' clockwork: once a minute it puts down what nodes have used since; and who
-held them.
+"""Counts energy: once a minute it records how much energy nodes have used since the last time, and
+which holders had them.
 
-Each server with a manager part does it; the mark in the database sees to it that each minute is put
-down once. While none runs, time is not lost: the next to come puts it down, with the nodes as it
-finds them.
+Each server with a manager part does it; by a mark in the database, each minute is recorded once.
+While no server runs, no time is lost: the next server to start records it, with the nodes as they
+are then.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ log = logging.getLogger("cod.energy")
 
 
 class Accountant(Periodic):
-    """One server's accountant."""
+    """One server's counter of energy."""
 
     def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "energy is not put down", PERIOD, at_once=True)
         self._site, self._clock = site, clock
 
     async def look(self) -> None:
-        """Count what has been used since, and who holds what."""
+        """Record the energy that has been used since the last look, and who holds which nodes."""
         site = self._site.current
         reading = await self._pool.read(energy.count, site.energy, self._clock())
         if reading is None:

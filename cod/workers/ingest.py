@@ -1,10 +1,10 @@
-"""Takes images in: asks the database for the next ones, turns their files into the served form,
-says how it went.
+"""Takes images in: finds the next waiting ones in the database, turns their files into the served
+form, and records the outcome.
 
-The work is done in threads of low priority, so that the images that are being served come first.
-Groups take turns: `AT_ONCE` files are taken in at a time, no two of one group. An ingest is begun
-anew by whichever server has the claim next if this one dies; nothing that it leaves half done is
-ever seen (`images.store`).
+The work is done in threads of low priority, so that the serving of images comes first. Groups take
+turns: `AT_ONCE` files are taken in at a time, never two of one group. If this server ends, the
+server that has the claim next begins an ingest anew; unfinished files are never served
+(`images.store`).
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Stopping(Exception):
 
 
 class Ingester(Periodic):
-    """One server's ingester. `root` holds the images; files below `uploads` are removed once they
-    were taken in. `rules`: the site's at that moment. `several`: the site has other servers, which
-    take in the files that they have."""
+    """One server's ingester. `root`: folder of the images; files below `uploads` are removed when
+    they have been taken in. `rules`: returns the site's current rules. `several`: the site has
+    other servers, each of which takes in the files that it has."""
 
     def __init__(
         self,
@@ -72,21 +72,22 @@ class Ingester(Periodic):
         self._swept = 0.0
 
     def startService(self) -> None:
-        # a new one: a thread of the last run may not have ended yet
+        # a new event: a thread of the last run, which has the old one, may not have ended yet
         self._stopping = threading.Event()
         store.clean(self._root)
         super().startService()
 
     def stopService(self) -> Deferred[Any]:
-        """End; an ingest that is under way is given up and begun anew by the next server. Its
-        thread is told to end and not waited for: it may be with the disk for minutes."""
+        """End. An ingest under way is given up, and the next server begins it anew. Its thread is
+        told to end, but not waited for, since it may wait for the disk for minutes."""
         self._stopping.set()
         for thread in list(self._threads):
             thread.errback(Stopping())
         return super().stopService()
 
     async def look(self) -> None:
-        """Begin with images that wait; keep the claim while some are being taken in; or sweep."""
+        """Begin to take in waiting images; keep the claim while some are being taken in, otherwise
+        delete the files of deleted images now and then."""
         self._absent = {each: one for each, one in self._absent.items() if not _is_here(one)}
         while len(self._busy) < AT_ONCE and (image := await self._next()) is not None:
             self._busy[image.id] = image.group_id
@@ -101,8 +102,8 @@ class Ingester(Periodic):
             await self._keeper.give_up()
 
     async def _next(self) -> Image | None:
-        """Return the image to take in next, under the claim; None: there is none whose file is
-        here, or another server has the claim."""
+        """Return the image to take in next, under the claim; None: no image waits whose file is on
+        this host, or another server has the claim."""
         while True:
             image = await self._pool.read(
                 images.next_waiting,
@@ -174,9 +175,9 @@ class Ingester(Periodic):
         self._swept = 0.0
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """Run the work in a thread of its own: a thread that has lowered its priority cannot raise
-        it again without privileges. The Deferred fires with `Stopping` when the service stops
-        first."""
+        """Run the work in a thread of its own, since a thread that has lowered its priority cannot
+        raise it again without privileges. If the service stops first, the Deferred fires with
+        `Stopping`."""
         done: Deferred[T] = Deferred()
         self._threads.add(done)
 
@@ -202,7 +203,7 @@ class Ingester(Periodic):
     def _ingest(
         self, image: Image, limits: ingest.IngestLimits, stopping: threading.Event
     ) -> Ingested:
-        # Linux: of this thread and those it starts
+        # on Linux, this is the priority of this thread and of those that it starts
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
         return ingest.ingest(
             Path(image.source),
@@ -221,8 +222,8 @@ def _go_on(stopping: threading.Event, done: int, total: int) -> None:
 
 
 def _is_here(image: Image) -> bool:
-    """Return whether this host has the whole file of an image: an upload may have begun here and
-    come to its end at another server."""
+    """Return whether this host has the whole file of an image: an upload that began here may have
+    been completed at another server."""
     try:
         size = Path(image.source).stat().st_size
     except OSError:

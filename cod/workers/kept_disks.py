@@ -1,8 +1,8 @@
-"""Kept disks: the site's rules are applied to all nodes at the start, and when the site file was
-read again.
+"""Kept disks: applies the site's rules to all nodes at the start, and after the site file was read
+again.
 
-A node's next report would tell as well; but a node in the reserve may not report for months, and a
-disk that is kept no longer has to be wiped before anybody gets its node.
+A node's next report would do as well. But a node in the reserve pool may not report for months, and
+a disk that is no longer kept must be wiped before anybody gets its node.
 """
 
 from __future__ import annotations

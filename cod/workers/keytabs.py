@@ -1,12 +1,12 @@
-"""Has nodes' keytabs made by the site's command, and their principals removed (docs/kerberos).
+"""Has the site's command make nodes' keytabs, and remove their principals (docs/kerberos).
 
     COMMAND make HOST REALM      writes the keytab on its standard output
     COMMAND remove HOST REALM    succeeds as well where there is nothing to remove
 
-A status other than 0 is a failure, whose reason is the last line on standard error. A command that
-takes too long is killed with all that it has begun: else what hangs could make newer keys later
-than those that the node gets. One of the site's servers at a time runs commands, at most `AT_ONCE`;
-what fails is tried again without end.
+Any status but 0 is a failure; the last line on standard error is the reason. A command that takes
+too long is killed with all processes that it has started: a process that hangs might otherwise make
+newer keys after the node has got its keytab. One of the site's servers at a time runs commands, at
+most `AT_ONCE`. A failed command is tried again without end.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger("cod.keytabs")
 class KeytabMaker(Claimer):
     """One server's maker of keytabs.
 
-    check  returns why an output is no keytab; '': it may be one
+    check  returns the reason why an output is no keytab; '': it may be a keytab
     seal   encrypts a keytab for the order with that id
     """
 
@@ -62,14 +62,15 @@ class KeytabMaker(Claimer):
         self._busy: set[str] = set()  # hosts that a command runs for
 
     async def look(self) -> None:
-        """Begin what is due."""
+        """Begin the tasks that are due."""
         site, now = self._site.current, self._clock()
         if not (site.kerberos.realm and site.kerberos.keytab_command):
-            return  # nor are principals removed
-        # kept while all commands run, too: two servers' commands for a host must not run at once
+            return  # without a command, principals are not removed either
+        # the claim is also kept while `AT_ONCE` commands run: two servers must not run commands for
+        # the same host at once
         if await self._keeper.keep(now) is None or (room := AT_ONCE - len(self._busy)) <= 0:
             return
-        # those of now: one that ends meanwhile may still be due by what the transaction reads
+        # a copy from before the transaction, which may still read a task as due that ends meanwhile
         busy = frozenset(self._busy)
         due = await self._pool.read(flows.due, site, now)
         for task in [each for each in due if each.host not in busy][:room]:
@@ -104,7 +105,7 @@ class KeytabMaker(Claimer):
             self._busy.discard(task.host)
 
     async def _attempt(self, task: KeytabTask, rules: KerberosRules) -> tuple[bytes, str]:
-        """Run the command. Return (its output, why it failed or '')."""
+        """Run the command. Return (its output, the reason of its failure or '')."""
         program = rules.keytab_command
         verb = "remove" if task.removal else "make"
         child = ChildProcess(most=OUTPUT, leads=True)

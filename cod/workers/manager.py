@@ -1,11 +1,11 @@
-"""The resource manager's clockwork: holds the claim, watches for changes, runs passes and
+"""The resource manager's loop: holds the claim, watches for changes, runs scheduler passes and
 deadlines.
 
 Every second it asks the database whether anything has changed, and runs a pass if so; also when
-time alone may give it something to do (`flows.scheduler.plan.due`: a lease, a deadline or an
-inertia ends), and at least every ten seconds in any case. A wake-up makes it look at once, but for
-a while after a look, in which wake-ups gather. Only the server that holds the claim does anything:
-the others look every second whether it is over.
+time alone may require one (`flows.scheduler.plan.due`: a lease, a deadline or an inertia ends), and
+at least every ten seconds. A wake-up makes it look at once; but for a while after each look,
+wake-ups are gathered. Only the server that holds the claim does anything: the others look every
+second whether the claim is over.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from cod.model import Effect, Refused, SiteRef
 from cod.pool import Pool
 
 PERIOD = 1.0  # seconds between looks
-# after a look wake-ups gather so many times as long as it took, `PERIOD` at most: after an outage
-# each machine's report is one, and a look sees all of them
+# After a look, wake-ups are gathered for the time that the look took, times this factor, at most
+# `PERIOD`: after an outage each machine's report is a wake-up, and one look handles all of them.
 GATHERED = 3
-PATIENCE = 10.0  # seconds after which a pass is run though nothing seems to have changed
-# seconds without a jump of the wall clock after which it is believed that a lease has run out
+PATIENCE = 10.0  # seconds after which a pass is run although nothing seems to have changed
+# seconds without a jump of the wall clock after which leases may run out
 CALM = 60.0
 JUMP = 5.0  # seconds
-# nothing of a plan ends
+# the fields of a plan in which no lease runs out
 ENDS: dict[str, Any] = {"warnings": (), "drains": (), "expired": (), "overdue": ()}
-ASIDE = 30.0  # seconds for which a request is left out of plans whose grant was refused, or failed
+ASIDE = 30.0  # seconds for which a request is left out of plans after its grant has failed
 CLAIM = 15.0  # seconds that the claim outlives its owner's last sign; renewed at half of it
 
 log = logging.getLogger("cod.manager")
@@ -75,7 +75,7 @@ class Manager(Service):
         self._life = ensureDeferred(self._live())
 
     def stopService(self) -> Deferred[None] | None:
-        """End after the act that is under way, and let another server take over at once."""
+        """End after the act under way, and let another server take over at once."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._go_on()
         return self._life
@@ -108,7 +108,7 @@ class Manager(Service):
         await self._keeper.give_up()
 
     async def _rest(self, seconds: float) -> None:
-        """Wait so long, or until `_go_on` is called."""
+        """Wait `seconds`, or until `_go_on` is called."""
         if not self.running or seconds <= 0:
             return
         self._pause = Deferred()
@@ -142,7 +142,7 @@ class Manager(Service):
             await self._pass(now)
 
     async def _maintain(self) -> None:
-        """Carry on with maintenance windows. What is wrong with one keeps no request waiting."""
+        """Carry on with maintenance windows. An error is logged, and does not hold up requests."""
         more = True
         while more and self.running and (claim := await self._hold()) is not None:
             try:
@@ -161,13 +161,13 @@ class Manager(Service):
             more = done.value
 
     def _watch_clock(self, now: float) -> None:
-        """Note whether the clock was set. A clock that is wrong at the start, or is set, must not
-        end leases: what is taken back is wiped. Nor is it a node's fault that its deadline is
-        suddenly past."""
+        """Notice when the clock was set. A clock that is wrong at the start, or that is set, must
+        not end leases, since nodes that are taken back are wiped. Nor is it a node's fault if its
+        deadline is suddenly past."""
         offset = now - self._reactor.seconds()
         if self._offset is None or abs(offset - self._offset) > JUMP:
             self._calm_at = self._reactor.seconds() + CALM
-            self._next_pass, self._still = 0.0, None  # both are of the time before
+            self._next_pass, self._still = 0.0, None  # both hold for the former time
             if self._offset is not None:
                 self._started = now
                 log.warning(
@@ -220,19 +220,19 @@ class Manager(Service):
                 return
 
     def _lose(self, error: apply_plan.Lost, rest: str) -> None:
-        """Note that the claim is another's; `rest` says what is left undone."""
+        """Note that another server has the claim. `rest` says what is left undone, for the log."""
         self._keeper.claim = None
         log.warning("%s; %s", error, rest)
 
     def _set_aside(self, act: apply_plan.Act) -> None:
-        """Leave a request out of plans for a while: a grant that cannot be carried out would be
-        planned again and again, with nodes that others could have."""
+        """Leave a request out of plans for a while. A grant that cannot be carried out would
+        otherwise be planned again and again, with nodes that other requests could have."""
         if act.request_id is not None:
             self._aside[act.request_id] = self._reactor.seconds() + ASIDE
             self._next_pass = 0.0
 
     async def _act(self, act: apply_plan.Act, claim: Claim) -> tuple[apply_plan.Act, ...]:
-        """Carry out an act; return the acts that take over the part that it could not do."""
+        """Carry out an act; return the acts that replace the part that could not be carried out."""
         done = None
         try:
             done = await self._pool.run(act.flow, claim=claim, now=self._clock())
@@ -246,7 +246,7 @@ class Manager(Service):
         except apply_plan.Lost:
             raise
         except Exception as error:
-            # what is wrong with the rows of one must not keep all others waiting for ever
+            # an error in the rows of one act must not keep all others waiting for ever
             if self._pool.is_away(error):
                 raise
             log.exception("%s failed", act.name)

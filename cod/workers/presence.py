@@ -1,4 +1,4 @@
-"""Each part of the server says that it runs, so that all servers of a site can be listed."""
+"""Records that each part of the server runs, so that all servers of a site can be listed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger("cod.service")
 
 
 class Presence(Periodic):
-    """One part's signs of life. A site of one server has them, too: `cod server list` and `cod db
-    upgrade` ask which programs run.
+    """One part's signs of life. A site with a single server needs them too: `cod server list` and
+    `cod db upgrade` ask which programs run.
 
-    part  what it says of itself, but for the time
-    end   ends the process of a part that was stopped during an upgrade, or overlooked by one
+    part  the part's description, without the time
+    end   ends the process of a part that was stopped, or overlooked, during an upgrade
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Presence(Periodic):
         self._part, self._clock, self._end = part, clock, end
 
     async def look(self) -> None:
-        """Say that the part runs; end it where the database has become too new for it."""
+        """Record that the part runs; end it where the database has become too new for it."""
         schema = self._part.database_schema
         if await self._pool.read(servers.is_too_old, schema=schema):
             log.error(

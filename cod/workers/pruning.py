@@ -1,7 +1,7 @@
-"""Once an hour what is old is deleted, in small transactions with pauses between them: nobody has
+"""Deletes old rows once an hour, in small transactions with pauses between them, so that nobody has
 to wait for it.
 
-Each server with a manager part does it; that two do it at once harms nothing.
+Each server with a manager part does it; when two do it at once, there is no harm.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ log = logging.getLogger("cod.pruning")
 
 
 class Pruner(Periodic):
-    """One server's. `keep`: seconds for which what is done is kept; 0: for ever."""
+    """One server's deletion of old rows. `keep`: seconds for which the rows of ended things are
+    kept; 0: for ever."""
 
     def __init__(
         self, reactor: Any, pool: Pool, site: SiteRef, keep: float, clock: Callable[[], float]
@@ -36,7 +37,7 @@ class Pruner(Periodic):
         self._pause: Deferred[None] | None = None
 
     def stopService(self) -> Deferred[Any]:
-        """End, after the transaction that is under way."""
+        """End, after the transaction under way."""
         done = super().stopService()
         if self._pause is not None:
             self._pause.cancel()

@@ -1,9 +1,8 @@
-"""Looks whether freshly booted systems answer, or their time has come, where their template has a
+"""Checks whether freshly booted systems answer, or their time has come, where their template has a
 readiness check.
 
-Every second each node that waits is looked at once: a TCP connection, and GET of the template's
-path if it has one. How a check ends does not matter unless it ends well; the deadline of state
-*boot* is what ends a node's patience.
+Every second each waiting node is checked once: by a TCP connection, and by GET of the template's
+path if it has one. A failed check has no effect; a node fails by the deadline of state *boot*.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ log = logging.getLogger("cod.readiness")
 
 
 class Prober(Periodic):
-    """The checks of one server, which come to nothing when it stops. `effects` carries out the
-    wake-ups that flows return."""
+    """The readiness checks of one server; those under way when it stops have no effect. `effects`
+    carries out the wake-ups that flows return."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class Prober(Periodic):
 
 
 async def answers(reactor: Any, check: Check) -> bool:
-    """Return whether the system behind `check` answers, within `PATIENCE` seconds."""
+    """Return whether the system that `check` names answers within `PATIENCE` seconds."""
     asker = _Asker(check)
     endpoint = TCP4ClientEndpoint(reactor, check.address, check.port, timeout=PATIENCE)
     connecting = connectProtocol(endpoint, asker)
@@ -82,7 +81,7 @@ async def answers(reactor: Any, check: Check) -> bool:
 
 
 class _Asker(Protocol):
-    """One connection: asks for the path, reads the status line, fires `end`."""
+    """One connection: requests the path, reads the status line, fires `end`."""
 
     transport: Any
 

@@ -1,8 +1,8 @@
-"""Once a minute the clusters of series that start within four weeks are reserved; those that were
-refused are tried again every ten minutes, until their starts.
+"""Reserves, once a minute, the clusters of series that start within four weeks. Refused ones are
+tried again every ten minutes, until their starts.
 
-Each server with a manager part does it; that two do it at once harms nothing: each start is decided
-in a transaction of its own, once.
+Each server with a manager part does it; when two do it at once, there is no harm: each start is
+decided once, in a transaction of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger("cod.series")
 
 
 class SeriesKeeper(Periodic):
-    """One server's."""
+    """One server's reservation of the clusters of series."""
 
     def __init__(self, reactor: Any, pool: Pool, site: SiteRef, clock: Callable[[], float]) -> None:
         super().__init__(reactor, pool, log, "clusters of series are not reserved", PERIOD)
@@ -31,7 +31,7 @@ class SeriesKeeper(Periodic):
         self._tried_at = 0.0
 
     async def look(self) -> None:
-        """Decide the starts that are due. What fails for one leaves the others as they are."""
+        """Decide the starts that are due. A failure for one start does not affect the others."""
         now = self._clock()
         again = not 0.0 <= now - self._tried_at < AGAIN  # below 0: the clock was set back
         if again:

@@ -1,4 +1,4 @@
-"""Each part of each server takes over settings that are changed while it runs."""
+"""Applies settings that are changed while the servers run, in each part of each server."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ log = logging.getLogger("cod.service")
 
 
 def newest(changes: Sequence[SettingChange]) -> int:
-    """Return the id of the newest of changes; 0: there is none."""
+    """Return the id of the newest of these changes; 0: there is none."""
     return max((each.id for each in changes), default=0)
 
 
 class SettingsWatch(Claimer):
-    """Looks whether a setting was changed. `obey` gets the newest change of each; it knows those
-    up to the id `seen`."""
+    """Looks whether a setting was changed. `obey` is called with the newest change of each setting;
+    it knows the changes up to the id `seen`."""
 
     def __init__(
         self, reactor: Any, pool: Pool, seen: int, obey: Callable[[Sequence[SettingChange]], None]
@@ -32,7 +32,7 @@ class SettingsWatch(Claimer):
         self._seen, self._obey = seen, obey
 
     async def look(self) -> None:
-        """Take over what has changed."""
+        """Apply changed settings."""
         changes = await self._pool.read(site_settings.changed, seen=self._seen)
         if changes is not None:
             self._obey(changes)

@@ -1,8 +1,9 @@
-"""Tells when waiting requests are expected to start, and compares it with what happens.
+"""Forecasts when waiting requests will start, and compares the forecasts with what happens.
 
-Starts are reckoned in a process of their own, which runs when nothing else wants the processor: no
-pass waits for it. It is given the site as a pass sees it, at most once in a while: after it ran it
-rests for `REST` times as long. Only the server that holds the claim 'starts' does it.
+Forecasts are computed in a process of their own, which runs when nothing else needs the processor,
+so that no pass waits for it. The process gets the site as a pass sees it, at most once in a while:
+after each run there is a pause of `REST` times the run's length. Only the server that holds the
+claim 'starts' does it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ log = logging.getLogger("cod.starts")
 
 
 class StartForecasts(Periodic):
-    """One server's. `program`: the process's command, as a list of words."""
+    """One server's forecasts of starts. `program`: the process's command, as a list of words."""
 
     def __init__(
         self,
@@ -51,16 +52,16 @@ class StartForecasts(Periodic):
         self._child: ChildProcess | None = None
 
     def stopService(self) -> Deferred[Any]:
-        """End at once: what is being reckoned is not told."""
+        """End at once; a forecast that is being computed is dropped."""
         done = super().stopService()
         if self._child is not None:
             self._child.kill()
         return done
 
     async def look(self) -> None:
-        """Tell starts anew if something has changed."""
+        """Make the forecasts anew if something has changed."""
         now, began = self._clock(), self._reactor.seconds()
-        if not await self._hold(now) or began < self._rests:  # it is kept while this one rests
+        if not await self._hold(now) or began < self._rests:  # keeps the claim in a pause
             return
         seen = await self._pool.snapshot(starts.look, self._site.current, now, self._seen)
         before, self._seen = self._seen, seen

@@ -1,4 +1,4 @@
-"""A private cluster of MariaDB Galera, each of whose nodes can be killed, stopped, cut off from the
+"""A private cluster of MariaDB Galera. Each of its nodes can be killed, stopped, cut off from the
 others and started again."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READY = 120.0  # seconds in which a node that was started has what the others ha
 
 class GaleraNode(DatabaseServer):
     """One server of a cluster, in `folder`. `ports`: for clients, for the other nodes, for whole
-    copies and for the changes since an older one."""
+    copies (SST), and for the changes since an earlier state (IST)."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class GaleraNode(DatabaseServer):
 
     @property
     def host(self) -> str:
-        """HOST:PORT for clients."""
+        """Return HOST:PORT for clients."""
         return f"{self.address}:{self.port}"
 
     def start_in(self, cluster: list[str], *options: str) -> None:
-        """Start the server as a part of the cluster of those `peers`, at the position of the last
-        commit that it has; return without waiting until it is ready."""
+        """Start the server as a part of the cluster of those `peers`, from its own last commit;
+        return without waiting until it is ready."""
         self.data.mkdir(parents=True, exist_ok=True)
         self._write_copier()
         position = self.position()
@@ -78,8 +78,8 @@ class GaleraNode(DatabaseServer):
         )
 
     def _write_copier(self) -> None:
-        """Write `wsrep_sst_own`, which is wsrep_sst_rsync, but the daemon that it starts writes as
-        this user: one of root writes as nobody."""
+        """Write `wsrep_sst_own`, which runs wsrep_sst_rsync with an rsync daemon that writes as
+        this user. As root, the daemon would otherwise write as nobody."""
         programs = self.folder / "bin"
         programs.mkdir(exist_ok=True)
         copier, rsync = programs / "wsrep_sst_own", programs / "rsync"
@@ -95,8 +95,8 @@ class GaleraNode(DatabaseServer):
         self.environment = os.environ | {"PATH": f"{os.environ['PATH']}:{programs}"}
 
     def position(self) -> str:
-        """Return the last commit that the stopped or killed server has, UUID:NUMBER; '' where it
-        never was part of a cluster."""
+        """Return the last commit of the stopped or killed server, UUID:NUMBER; '' where it never
+        was part of a cluster."""
         if not (self.data / "grastate.dat").exists():
             return ""
         output = subprocess.run(
@@ -125,13 +125,13 @@ class GaleraNode(DatabaseServer):
         return ""
 
     def rows(self, statement: str) -> list[tuple[object, ...]]:
-        """Return what a statement finds, as the server's root."""
+        """Return the rows that a statement finds. It runs as the server's root."""
         with self.connect(5) as made, made.cursor() as cursor:
             cursor.execute(statement)
             return list(cursor.fetchall())
 
     def wait_until_synced(self) -> None:
-        """Wait until the server is ready and has what the others have."""
+        """Wait until the server is ready and has all commits of the others."""
 
         end = time.monotonic() + READY
         while not (
@@ -144,19 +144,19 @@ class GaleraNode(DatabaseServer):
             time.sleep(0.2)
 
     def freeze(self) -> None:
-        """SIGSTOP, as a host that hangs."""
+        """Stop the process by SIGSTOP, like a host that hangs."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """SIGCONT."""
+        """Let the process go on by SIGCONT."""
         self._signal(signal.SIGCONT)
 
     def cut_off(self) -> None:
-        """Drop all that comes from and goes to the other nodes; clients still reach this one."""
+        """Drop all traffic from and to the other nodes; clients still reach this node."""
         self._isolate(1)
 
     def join_again(self) -> None:
-        """End what `cut_off` began."""
+        """Undo `cut_off`."""
         self._isolate(0)
 
     def _isolate(self, value: int) -> None:
@@ -168,7 +168,8 @@ class GaleraNode(DatabaseServer):
 
 
 class GaleraCluster:
-    """A cluster of `nodes`: the first is bootstrapped, the others join it by rsync."""
+    """A cluster of `nodes`: the first is bootstrapped, the others join it and copy its data by
+    rsync."""
 
     def __init__(self, nodes: Sequence[GaleraNode], options: tuple[str, ...] = UNSYNCED) -> None:
         self.nodes, self._options = nodes, options
@@ -183,7 +184,7 @@ class GaleraCluster:
 
     @property
     def hosts(self) -> list[str]:
-        """HOST:PORT of each node."""
+        """Return HOST:PORT of each node."""
         return [node.host for node in self.nodes]
 
     def url(self, name: str, user: str = "root") -> str:
@@ -200,8 +201,8 @@ class GaleraCluster:
             node.wait_until_synced()
 
     def recover(self) -> GaleraNode:
-        """Start a cluster that has lost all its nodes from the one that has the last commit; return
-        that node."""
+        """Start a cluster whose nodes have all ended, beginning with the node that has the last
+        commit; return that node."""
         newest = max(self.nodes, key=lambda node: int(node.position().rpartition(":")[2] or -1))
         self.start(newest, bootstrap=True)
         for node in self.nodes:
@@ -217,8 +218,8 @@ class GaleraCluster:
             state.write_text(found.replace("safe_to_bootstrap: 0", "safe_to_bootstrap: 1"))
 
     def wait_until_whole(self) -> None:
-        """Wait until each node says that all are together. One that was expelled while it stood
-        still does not know of it at first; the others do."""
+        """Wait until each node sees all nodes in the cluster. A node that was expelled while it was
+        frozen does not know of that at first, but the others do."""
         end = time.monotonic() + READY
         while not all(
             node.status("wsrep_cluster_status") == "Primary"
@@ -230,7 +231,8 @@ class GaleraCluster:
             time.sleep(0.2)
 
     def size(self) -> int:
-        """Return how many nodes the largest part of the cluster that has a quorum has."""
+        """Return the number of nodes in the part of the cluster that has a quorum; 0 where none
+        has."""
         sizes = (
             int(node.status("wsrep_cluster_size") or 0)
             for node in self.nodes
@@ -239,6 +241,6 @@ class GaleraCluster:
         return max(sizes, default=0)
 
     def stop(self) -> None:
-        """kill -9 of all that runs."""
+        """Kill all nodes (kill -9)."""
         for node in self.nodes:
             node.kill()

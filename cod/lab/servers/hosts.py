@@ -1,7 +1,7 @@
 """The hosts of a lab's site: COD servers `s1`, `s2` …, and nodes of its database `d1` …, each in a
 network namespace of its own that is plugged into the lab's first network.
 
-The hosts of a lab have power switches like its machines: off is SIGKILL of all that runs there.
+The hosts of a lab have power switches like its machines: off kills all their processes by SIGKILL.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEEDED = {
     "rsync": "rsync",
 }
 """Debian's packages of the programs that databases need: the first two of any, all of Galera."""
-# Looks in a row without a quorum: a cluster also has none while its nodes agree on who is left.
+# Checks in a row without a quorum: a cluster also has none while its nodes find out who is left.
 SILENT = 10
 NOTICED = 20.0  # seconds after which Galera has given up a lost node: evs.inactive_timeout is 15
 SITE = """\
@@ -72,7 +72,8 @@ address = "{switches}#{{mac}}"
 
 
 class LabServer:
-    """A COD server. `wrapper`: words before its command; `environment`: beside this process's."""
+    """A COD server. `wrapper`: words before its command; `environment`: variables on top of this
+    process's own."""
 
     wrapper: Sequence[str] = ()
     environment: Mapping[str, str] = {}
@@ -86,7 +87,7 @@ class LabServer:
         self.running: subprocess.Popen[bytes] | None = None
 
     def plug(self) -> None:
-        """Make the host: its namespace, and its folder."""
+        """Make the host: its network namespace and its folder."""
         _plug(self.lab, self.name)
         self.data.mkdir(parents=True)
 
@@ -111,7 +112,7 @@ class LabServer:
         )
 
     def start(self) -> None:
-        """Start the server; its API answers later."""
+        """Start the server, without waiting until its API answers."""
         with self.log.open("ab") as log:
             self.running = subprocess.Popen(
                 network.inside(
@@ -134,25 +135,25 @@ class LabServer:
             time.sleep(0.2)
 
     def answers(self) -> bool:
-        """Return whether the API answers; its socket is there before it listens."""
+        """Return whether the API answers. The existence of its socket does not tell."""
         with suppress(ApiError, Unreachable), Client(str(self.socket)) as client:
             return bool(client.get("/health")["ok"])
         return False
 
     def cod(self, *words: str) -> str:
-        """Return what a command prints, run on the host. Raises `Refused`."""
+        """Run a `cod` command on the host and return its output. Raises `Refused`."""
         argv = network.inside(self.namespace, program.command(self.site_file, *words))
         return program.output(argv, f"cod {' '.join(words)}")
 
 
 def found(servers: Sequence[LabServer], database: str, policy: str = "patience = 3.0") -> None:
-    """Make the site of servers that have been plugged in, in an empty database, and copy to all
-    what they share. `policy`: further lines of the site file's table."""
+    """Make a site of plugged-in servers, in an empty database, and copy the shared files to all of
+    them. `policy`: further lines of the site file's table."""
     for server in servers:
         server.write([each.address for each in servers], database, policy)
     first, *others = servers
     first.cod("init", "--dir", str(first.data), "--no-check")
-    with suppress(FileNotFoundError):  # not built: the generic one, if init has found that
+    with suppress(FileNotFoundError):  # not built: then the generic one, if init has found it
         built = data.path("build/trampoline/lab")
         for name in TRAMPOLINE:
             shutil.copy(built / name, first.data / "boot/trampoline" / name)
@@ -165,7 +166,7 @@ def found(servers: Sequence[LabServer], database: str, policy: str = "patience =
 
 
 class LabHosts:
-    """The servers of a lab by its spec, and the nodes of their database."""
+    """The servers that a lab's spec asks for, and the nodes of their database."""
 
     def __init__(self, lab: str) -> None:
         spec = record.load(lab).spec
@@ -211,7 +212,7 @@ class LabHosts:
             server.wait()
 
     def describe(self) -> list[dict[str, Any]]:
-        """Return what the hosts are, ready for JSON."""
+        """Return a description of the hosts, ready for JSON."""
         found = []
         for name in (*(server.name for server in self.servers), *self.databases):
             address, namespace = _place(self._lab, name)
@@ -224,7 +225,7 @@ class LabHosts:
         return found
 
     def power(self, name: str, op: str) -> dict[str, Any]:
-        """Turn a host's power switch, as `control.power` does a machine's."""
+        """Turn a host's power switch, as `control.power` does for a machine."""
         if op in ("off", "reset"):
             self._kill(_place(self._lab, name)[1])
         if op in ("on", "reset") and not processes.inside(_place(self._lab, name)[1]):
@@ -249,8 +250,8 @@ class LabHosts:
                 database.start(*UNSYNCED)
 
     def _quorum(self, cluster: GaleraCluster) -> bool:
-        """Return whether running nodes have a quorum, once they know which others are lost: some 5
-        s after a kill (evs.suspect_timeout). Until then they take no node in, and one that starts
+        """Return whether the running nodes have a quorum. After a kill the others take about 5 s to
+        notice it (evs.suspect_timeout); until then they accept no node, and a node that is started
         gives up."""
         running = sum(bool(processes.inside(_place(self._lab, each)[1])) for each in self.databases)
         end, silent = time.monotonic() + NOTICED, 0
@@ -263,13 +264,14 @@ class LabHosts:
         return silent < SILENT
 
     def _kill(self, namespace: str) -> None:
-        """SIGKILL, again and again until none has started another."""
+        """Kill all processes of the namespace by SIGKILL, again and again until none is left."""
         while left := processes.inside(namespace):
             processes.end(left, signal.SIGKILL)
 
 
 def check(spec: LabSpec) -> None:
-    """Refuse a spec with hosts that cannot be: `Refused`, which names the package that lacks."""
+    """Raise `Refused`, with the names of the missing packages, for a spec whose hosts cannot run
+    here."""
     if not any(name.startswith("d") for name in spec.hosts):
         return
     programs = list(NEEDED) if spec.galera else list(NEEDED)[:2]
@@ -285,7 +287,7 @@ def check(spec: LabSpec) -> None:
 
 @contextmanager
 def _refusing_bad_start() -> Iterator[None]:
-    """Tell what keeps a database from starting: `Refused`."""
+    """Raise `Refused` with the reason where a database does not start."""
     try:
         yield
     except (OSError, RuntimeError, subprocess.CalledProcessError, pymysql.Error) as error:
@@ -296,15 +298,15 @@ def _refusing_bad_start() -> Iterator[None]:
 
 
 def _place(lab: str, name: str) -> tuple[str, str]:
-    """Return address and namespace of a host: servers follow the tenth address of its network,
-    databases the twentieth."""
+    """Return address and namespace of a host. The addresses of servers follow the tenth address of
+    the network, those of databases the twentieth."""
     own = ipaddress.IPv4Interface(record.load(lab).spec.address)
     after = {"s": 10, "d": 20}[name[0]] + int(name[1:])
     return str(own.network.network_address + after), f"{record.namespace(lab)}.{name}"
 
 
 def _plug(lab: str, name: str) -> None:
-    """Make the namespace of a host, with its address."""
+    """Make the namespace of a host and give it its address."""
     address, namespace = _place(lab, name)
     mac = f"52:54:03:00:{ord(name[0]):02x}:{int(name[1:]):02x}"
     network.plug(record.namespace(lab), namespace, f"v{name}", mac)

@@ -1,5 +1,5 @@
-"""A private MariaDB server: its own data folder, socket and port; started, killed and restarted by
-pid."""
+"""A private MariaDB server with its own data folder, socket and port, which is started, killed and
+restarted by its pid."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ UNSYNCED = (
 """Options of a server that never waits for its disk: what it wrote outlives the server, not the
 machine."""
 
-# the folders are private to the user who runs it
+# the folders are private to the user who runs the server
 _USER = ["--user=root"] if os.geteuid() == 0 else []
 
 
 class DatabaseServer:
-    """A MariaDB server in `folder`, at `address` and `port`, in a network namespace, or in this
-    process's own."""
+    """A MariaDB server in `folder`, at `address` and `port`, in the network namespace `namespace`
+    ('': this process's own)."""
 
     def __init__(
         self, folder: Path, address: str = "127.0.0.1", port: int = 3306, namespace: str = ""
@@ -43,7 +43,7 @@ class DatabaseServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         subprocess.run(
             [
-                *self._inside,  # a lab that is taken down meanwhile ends it
+                *self._inside,  # there, it is ended with the lab
                 "mariadb-install-db",
                 "--no-defaults",
                 *_USER,
@@ -72,7 +72,7 @@ class DatabaseServer:
 
     @property
     def command(self) -> list[str]:
-        """The server's program with the options that it always has."""
+        """Return the server's program with the options that it is always started with."""
         return [
             *self._inside,
             "mariadbd",
@@ -81,7 +81,7 @@ class DatabaseServer:
             f"--datadir={self.data}",
             f"--socket={self.folder}/s.sock",
             f"--pid-file={self.folder}/pid",
-            # at its start a server deletes the temporary tables that others have there
+            # a folder of its own: at its start a server deletes all temporary tables there
             f"--tmpdir={self.folder}",
             f"--bind-address={self.address}",
             f"--port={self.port}",
@@ -114,14 +114,14 @@ class DatabaseServer:
                 cursor.execute(statement)
 
     def connect(self, seconds: float = 60.0) -> pymysql.Connection[pymysql.cursors.Cursor]:
-        """Return a connection as the server's root, which commits each statement, and waits so
-        long for an answer."""
+        """Return a connection as the server's root, which commits each statement and waits at most
+        `seconds` for an answer."""
         return pymysql.connect(
             unix_socket=str(self.folder / "s.sock"),
             user="root",
             autocommit=True,
             read_timeout=seconds,
-            ssl_disabled=True,  # else it reads the system's certificates before each look
+            ssl_disabled=True,  # else each connection would read the system's certificates
         )
 
     def url(self, name: str) -> str:
@@ -132,11 +132,11 @@ class DatabaseServer:
         return f"mysql+pymysql://root@{self.address}:{self.port}/{name}"
 
     def kill(self) -> None:
-        """kill -9, as a power cut would."""
+        """End the server by kill -9, like a power cut."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """An orderly end."""
+        """End the server in order, by SIGTERM."""
         self._end(signal.SIGTERM)
 
     def _end(self, how: signal.Signals) -> None:

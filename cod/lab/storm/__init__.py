@@ -1,2 +1,2 @@
-"""Many machines switched on within seconds, as protocols (`cod lab storm`): what a server makes of
-them, and what each costs it."""
+"""Many machines switched on within seconds, as protocols (`cod lab storm`): how a server copes with
+them, and what each machine costs it."""

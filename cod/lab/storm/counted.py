@@ -1,9 +1,9 @@
-"""`cod`, with its statements and commits counted: ``python -m cod.lab.storm.counted FOLDER
+"""Runs `cod` and counts its statements and commits: ``python -m cod.lab.storm.counted FOLDER
 WORDS...`` runs ``cod WORDS...``.
 
-Each process that the program forks has a file of its own in FOLDER, named by its process id: two
-64-bit numbers, which may be read at any time. BEGIN is not counted, nor is the end of a transaction
-that was begun to read.
+Each process that the program forks has a file of its own in FOLDER, named by its process id, with
+two 64-bit numbers, which may be read at any time. BEGIN is not counted, nor is the end of a
+transaction that only reads.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Counters:
 
 
 def read(folder: Path, pid: int) -> tuple[int, int]:
-    """Return statements and commits of a process; zeros when it has not begun to count."""
+    """Return the numbers of statements and commits of a process; zeros when it has counted none
+    yet."""
     try:
         statements, commits = _CELLS.unpack((folder / str(pid)).read_bytes())
     except (OSError, struct.error):
@@ -57,7 +58,7 @@ def read(folder: Path, pid: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    """Count, and run `cod`."""
+    """Start to count, and run `cod`."""
     counters = Counters(Path(sys.argv[1]))
     event.listen(Engine, "before_cursor_execute", counters.statement)
     event.listen(Engine, "commit", counters.commit)

@@ -1,5 +1,5 @@
-"""State of a storm's site between two storms: the machines' disks are to be erased, or the machines
-hold clusters. Rows are written as the server would have written them one by one."""
+"""Changes of a storm's site between two storms: the machines' disks have to be erased, or the
+machines hold clusters. The rows are those that the server would have written one by one."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TEMPLATE = (
 
 
 def make_dirty(url: str) -> None:
-    """Take all disks for ones that may hold somebody's data, as after an outage amid work: the
-    machines are to be erased at their next boot."""
+    """Mark all disks as possibly holding somebody's data, as after an outage during work: the
+    machines are erased at their next boot."""
     engine = connect(url)
     with engine.begin() as tx:
         tx.execute(update(t.nodes).values(disk=Disk.DIRTY))
@@ -36,8 +36,8 @@ def make_dirty(url: str) -> None:
 
 
 def assign(url: str, subnets: Sequence[Subnet]) -> None:
-    """Have all machines hold clusters of `CLUSTER` nodes each, in the subnets where they boot, and
-    run the clusters' system from their disks: at their next boot they are active nodes that were
+    """Assign all machines to clusters of `CLUSTER` nodes each, in the subnets where they boot, with
+    the clusters' system on their disks: at their next boot they are active nodes that were
     power-cycled."""
     now, engine = time.time(), connect(url)
     n, b = t.nodes.c, t.bindings.c

@@ -1,11 +1,12 @@
-"""A machine as far as a server sees it, from power-on to idle, without firmware, kernels or disks.
+"""A machine as a server sees it, from power-on to idle, without firmware, kernels or disks.
 
-It asks DHCP through a relay as firmware and as iPXE, and fetches its boot script. Sent to the
-trampoline, it fetches a range or the whole each of kernel and ramdisk, and its secret, over a
-connection each, asks DHCP once more, proves the secret, reports, and obeys at once. Sent to its
-disk, it fetches the program that starts that, and asks as a system does: DHCP, and then the
-metadata service, as cloud-init does. Everything comes from an address of its own. It retransmits as
-firmware does, boots anew when a stage fails, and connects again as the agent does.
+The machine asks by DHCP through a relay, as firmware and as iPXE, and fetches its boot script. If
+the script boots the trampoline, it fetches the kernel, the ramdisk (a range or the whole of each)
+and its secret, over a connection each, asks by DHCP once more, proves the secret, reports, and
+carries out orders at once. If the script boots its disk, it fetches the program that does so, and
+sends the requests of a system: DHCP, and then the metadata service, as cloud-init does. Each
+machine has an address of its own. It retransmits as firmware does, boots anew when a stage fails,
+and connects again as the agent does.
 """
 
 from __future__ import annotations
@@ -80,14 +81,14 @@ _REPORT = (
 
 
 class Machine:
-    """One machine.
+    """One machine. All times are in seconds since the storm began.
 
-    on      when it was switched on; seconds since the storm began, as are all times here
-    ended   when each step ended for the last time
-    took    how long each step took that time
-    at      the step that it is at, the first one it has not ended in this boot
-    failed  boots that failed, by the step at which
-    whole   it fetches kernel and ramdisk whole
+    on      time at which it was switched on
+    ended   time at which each step ended, for the last time
+    took    duration of each step, the last time
+    at      the current step: the first that has not ended in this boot
+    failed  number of failed boots, by the step that failed
+    whole   kernel and ramdisk are fetched as a whole
     """
 
     def __init__(self, number: int, relay: Relay, began: float, whole: bool = False) -> None:
@@ -100,10 +101,10 @@ class Machine:
         self._relay, self._began, self._whole = relay, began, whole
         self._address = ""
         self._last = 0.0
-        self.disks = "blank"  # what an order to look finds there
+        self.disks = "blank"  # the result of an order to look at the disks
 
     def record(self) -> dict[str, object]:
-        """Return what it did, for JSON."""
+        """Return the machine's times and counts, for JSON."""
         return {
             "on": self.on,
             "ended": self.ended,
@@ -168,7 +169,7 @@ class Machine:
         await self._serve(places, protocol.Secret.read(found[0].decode()))
 
     async def _run_system(self, server: str) -> None:
-        """Ask what a vcluster's system asks, and stay."""
+        """Send the requests of a vcluster's system, and wait for ever."""
         await _patiently(partial(self._lease, "system"))
         for name in METADATA:
             await _patiently(partial(self._fetch, f"{server}/nocloud/{name}"))
@@ -216,8 +217,8 @@ class Machine:
     # ------------------------------------------------------------ the agent
 
     async def _serve(self, servers: Sequence[tuple[str, int]], secret: protocol.Secret) -> None:
-        """Converse, connection after connection, with one server after the other. Raises BootFailed
-        when its secrets are refused."""
+        """Talk to the servers in turn, one connection after the other. Raises BootFailed when the
+        machine's secrets are refused."""
         secrets, failures, refusals, turns = protocol.Secrets(secret), 0, 0, cycle(servers)
         while refusals < REFUSALS:
             talk = AgentConversation(self, secrets)
@@ -233,7 +234,8 @@ class Machine:
         raise BootFailed("the server knows none of its secrets")
 
     def heard(self, step: str) -> None:
-        """Note the first time that the agent gets so far in this boot, and that it is idle."""
+        """Record the first time that the agent ends this step in this boot; after the step 'work'
+        the machine is idle."""
         if step not in self.ended or self.ended[step] < self.ended["trampoline"]:
             self._did(step)
         if step == "work":
@@ -259,7 +261,8 @@ class AgentConversation:
         self._beat = HANDSHAKE
 
     async def run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Speak until either side ends. Raises OSError and ProtocolError."""
+        """Talk to the server until either side ends the connection. Raises OSError and
+        ProtocolError."""
         reading: asyncio.Task[bytes] | None = None
         try:
             writer.write(self._side.to_send())
@@ -283,7 +286,7 @@ class AgentConversation:
             writer.close()
 
     def _hear(self, event: protocol.Event) -> list[Message]:
-        """Take what the server says; return what is to be answered."""
+        """Handle an event from the server; return the messages to answer with."""
         if isinstance(event, protocol.NewSecret):
             self._secrets.learned(event.secret)
         elif isinstance(event, Welcome):
@@ -312,7 +315,7 @@ class AgentConversation:
 
 
 async def _patiently(ask: Callable[[], Awaitable[object]]) -> None:
-    """Ask again when nothing is heard, as a system does. Raises as `ask` does."""
+    """Repeat `ask` while no answer comes, as a system does. Raises as `ask` does."""
     for _ in range(TRIES - 1):
         with suppress(BootFailed, OSError, EOFError):
             await ask()

@@ -1,6 +1,6 @@
 """One process of a storm's machines, inside their network's namespace: ``python -m
-cod.lab.storm.process``. Prints JSON: what each did, processor time and peak memory of this process.
-"""
+cod.lab.storm.process``. Prints JSON: the record of each machine, and processor time and peak memory
+of this process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from cod.lab.storm.relay import open_relay
 
 
 async def storm(options: argparse.Namespace, began: float) -> tuple[list[dict[str, object]], float]:
-    """Switch all on, wait until all are idle or the time is over, and let them wait on; return what
-    each did since `began`, and when that waiting began, by the monotonic clock."""
+    """Switch all machines on, wait until all are idle or the time is over, and then let them wait
+    for a while. Return the machines' records since `began`, and the time at which that last wait
+    began, by the monotonic clock."""
     relay = await open_relay(options.relay, options.server)
     numbers = range(options.first, options.first + options.machines)
     machines = [Machine(number, relay, began, options.whole) for number in numbers]

@@ -27,7 +27,7 @@ STAGES: Mapping[str, Mapping[int, bytes]] = {
 
 
 class Relay(asyncio.DatagramProtocol):
-    """The relay of the machines' network. It sends each question to all servers, and hands each
+    """The relay of the machines' network. It sends each request to all servers, and passes each
     answer to the machine that waits for it."""
 
     def __init__(self, address: str, servers: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class Relay(asyncio.DatagramProtocol):
 
 
 async def open_relay(address: str, servers: Sequence[str]) -> Relay:
-    """Return the relay of `servers` at that address of this namespace, listening."""
+    """Return a relay to `servers` that listens at that address of this namespace."""
     wire = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     wire.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
     wire.setblocking(False)

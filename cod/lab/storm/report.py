@@ -14,9 +14,9 @@ from cod import svg
 from cod.lab.storm.machine import STEPS, SYSTEM_STEPS, TRAMPOLINE_STEPS
 from cod.lab.storm.site import Sample
 
-# by the step that a machine is served with: what all until then is called
+# name of all steps together, by the last of them
 WHOLE = {"order": "power-on to first order", "metadata": "power-on to metadata"}
-# until which step a machine is in which state
+# the step that ends each state of a machine
 STATES = {
     "asks for an address": "loader",
     "loads": "secret",
@@ -35,12 +35,13 @@ def summary(
     last: str = "order",
     linger: float = 0.0,
 ) -> dict[str, Any]:
-    """Return what came of one storm. A machine is served that has got to the step `last`.
+    """Return the figures of one storm. A machine counts as served when it has ended the step
+    `last`.
 
-    Times are in seconds; CPU, statements and commits those of a machine; memory is the peak of a
-    part until the storm's end, in bytes; descriptors the most that it had open in the storm.
-    `waiting` is the parts' CPU, in cores, while all machines waited for `linger` seconds; None
-    where that was too short to be seen.
+    Times are in seconds. CPU, statements and commits are per machine; memory is a part's peak until
+    the storm's end, in bytes; descriptors are the most that the part had open during the storm.
+    `waiting` is the CPU that the parts used, in cores, while all machines waited for `linger`
+    seconds; None where this time was too short to measure.
     """
     machines = [machine for process in results for machine in process["machines"]]
     served = [machine for machine in machines if last in machine["ended"]]
@@ -51,7 +52,7 @@ def summary(
     failed = sum((Counter(machine["failed"]) for machine in machines), Counter[str]())
     settled = max(process["settled"] for process in results)
     before, last_of_all = samples[0][1], samples[-1][1]
-    # what the server does while they wait is no part of their boots
+    # the server's work while the machines wait does not belong to their boots
     after = next((figures for at, figures in samples if at >= settled), last_of_all)
     parts = {
         name: {
@@ -103,8 +104,8 @@ def _waiting(
 
 
 def centile(values: Sequence[float], share: float) -> float | None:
-    """Return the value that so large a share of `values` does not exceed; None where there are
-    none."""
+    """Return the smallest of `values` that a share of `share` of them does not exceed; None where
+    there are no values."""
     ordered = sorted(values)
     return ordered[max(-int(-len(ordered) * share // 1) - 1, 0)] if ordered else None
 
@@ -151,12 +152,12 @@ def _again(storm: Mapping[str, Any]) -> str:
 
 
 def way(storm: Mapping[str, Any]) -> str:
-    """Return what the whole way of a storm's machines is called in its record's steps."""
+    """Return the name, in a storm's record, of all steps together."""
     return next(name for name in WHOLE.values() if name in storm["steps"])
 
 
 def whole(storm: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the centiles of the whole way of a storm's machines, from its record."""
+    """Return the centiles of all steps together, from a storm's record."""
     found: Mapping[str, Any] = storm["steps"][way(storm)]
     return found
 
@@ -182,10 +183,10 @@ def _most(part: Mapping[str, Any] | None) -> str:
 
 
 def latencies(title: str, storm: Mapping[str, Any]) -> str:
-    """Return a chart of p50 and p99 of each step until machines are served, as SVG. A step that
-    took less than 1 ms is drawn as 1 ms."""
+    """Return an SVG chart of p50 and p99 of each step until machines are served. A step that took
+    less than 1 ms is drawn as 1 ms."""
     steps = [step for step in STEPS if storm["steps"].get(step, {}).get("machines")]
-    steps = [step for step in steps if step != "work"]  # what comes after
+    steps = [step for step in steps if step != "work"]  # comes after they are served
     drawn = [
         svg.Line(
             share,
@@ -201,8 +202,8 @@ def latencies(title: str, storm: Mapping[str, Any]) -> str:
 
 
 def picture(title: str, results: Sequence[Mapping[str, Any]]) -> str:
-    """Return a chart of machines by state over time, as SVG. A machine that booted again counts
-    by its last boot."""
+    """Return an SVG chart of the numbers of machines in each state over time. A machine that booted
+    again counts by its last boot."""
     machines = [machine for process in results for machine in process["machines"]]
     end = max(max([machine["on"], *machine["ended"].values()]) for machine in machines) or 1.0
     moments = [end * number / MOMENTS for number in range(MOMENTS + 1)]
@@ -220,7 +221,7 @@ def picture(title: str, results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def state_at(ended: Mapping[str, float], moment: float) -> str:
-    """Return the state of a machine that is on, at a moment."""
+    """Return the state, at a moment, of a machine that is on."""
     for state, last in STATES.items():
         if last not in ended or ended[last] > moment:
             return state

@@ -1,4 +1,4 @@
-"""A storm's surroundings: a lab without machines, a fresh site in it, and that site's server.
+"""The site of a storm: a lab without machines, a fresh site in it, and that site's server.
 
 The machines are in namespaces of their own, one for each process and network, behind a relay. The
 site registers machines as fast as its settings allow, and approves them.
@@ -65,8 +65,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class PartFigures:
-    """Resources that a part of the server has used so far: CPU seconds, bytes of memory at most,
-    open descriptors, statements, commits."""
+    """Resources that a part of the server has used so far: CPU seconds, peak memory in bytes, open
+    descriptors, statements, commits."""
 
     cpu: float = 0.0
     memory: int = 0
@@ -75,12 +75,12 @@ class PartFigures:
     commits: int = 0
 
 
-# when, by the monotonic clock, and what each part has used until then
+# (time by the monotonic clock, figures of each part up to then)
 Sample = tuple[float, Mapping[str, PartFigures]]
 
 
 class StormSite:
-    """The lab, the site and its server while they are there.
+    """The lab, the site and its server, as long as the block lasts.
 
     loss      per cent of the packets that are lost in either direction
     database  the URL of an empty one; empty: SQLite
@@ -130,11 +130,11 @@ class StormSite:
         linger: float = 0.0,
         whole: bool = False,
     ) -> list[dict[str, Any]]:
-        """Have so many machines switched on within `over` seconds; return what each process says of
-        its own once all are idle, or `patience` seconds later.
+        """Switch on `machines` machines within `over` seconds; return each process's output once
+        all machines are idle, or after `patience` more seconds.
 
-        linger  seconds for which they then wait, connected
-        whole   they fetch whole files
+        linger  seconds for which the machines then wait, connected
+        whole   the machines fetch whole files
         """
         self.samples = [(time.monotonic(), self.figures())]
         running = []
@@ -185,11 +185,11 @@ class StormSite:
         disks.make_dirty(self._url())
 
     def assign(self) -> None:
-        """Have all machines that are registered hold clusters (`disks.assign`)."""
+        """Assign all registered machines to clusters (`disks.assign`)."""
         disks.assign(self._url(), [_subnet(number) for number in range(self.processes)])
 
     def figures(self) -> dict[str, PartFigures]:
-        """Return what each part of the server has used until now."""
+        """Return the resources that each part of the server has used so far."""
         assert self._server is not None
         found = {}
         for path in Path("/proc").glob("[0-9]*"):
@@ -233,12 +233,13 @@ class StormSite:
         self.cod("init", "--dir", str(data), "--no-check")
 
     def cod(self, *words: str) -> str:
-        """Run a command of the site; return what it prints. Raises `Refused` where it fails."""
+        """Run a `cod` command of the site; return its output. Raises `Refused` where the command
+        fails."""
         argv = program.command(self.folder / "site.toml", *words)
         return program.output(argv, f"cod {words[0]}")
 
     def stop(self) -> None:
-        """Stop the server, if it runs."""
+        """Stop the server, if it is running."""
         if self._server is not None and self._server.poll() is None:
             self._server.terminate()
             try:
@@ -248,7 +249,7 @@ class StormSite:
                 self._server.wait()
 
     def serve(self) -> None:
-        """Start the server, its statements counted, and wait until each part is ready."""
+        """Start the server, with its statements counted, and wait until each part is ready."""
         path = self.folder / "server.log"
         words = [sys.executable, "-m", "cod.lab.storm.counted", str(self.folder / "counts")]
         with open(path, "wb") as log:
@@ -269,10 +270,11 @@ class StormSite:
 
 
 def make_room(machines: int, processes: int) -> None:
-    """Let this process, and those that it starts, have a descriptor for each of so many machines.
+    """Raise this process's limit of open descriptors, which its children inherit, so that each
+    machine can have one.
 
-    Raises `Refused` where the system does not let it, and where the networks of so many processes
-    have too few addresses.
+    Raises `Refused` where the system does not permit that, and where the networks of `processes`
+    processes have too few addresses.
     """
     if machines > processes * MOST:
         raise Refused(

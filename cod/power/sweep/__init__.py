@@ -1,1 +1,1 @@
-"""Looking for BMCs on a network: which there are, and of which systems they tell."""
+"""Searches a network for BMCs, and asks them about their systems."""

@@ -1,8 +1,9 @@
 """Looks for BMCs at addresses, and asks those that answer which systems they have.
 
-Redfish goes first, then IPMI, which is looked for by the RMCP presence ping that each IPMI BMC
-answers (IPMI 2.0, 13.2.3): no password is sent before a service of that kind has answered. An
-account that BMCs refuse and none accepts is not tried further: a directory behind them may lock it.
+Redfish goes first, then IPMI, which is detected by the RMCP presence ping that each IPMI BMC
+answers (IPMI 2.0, 13.2.3). No password is sent before a service of that kind has answered. An
+account that several BMCs have refused and none has accepted is not tried further: a directory
+behind the BMCs may lock it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ENOUGH = 5  # refusals of an account that none has accepted
 @dataclass(frozen=True, slots=True)
 class Swept:
     """Systems that answer at an address. `trouble`: why nothing is known of the host that answers;
-    '' where nothing answers, too."""
+    also '' where nothing answers."""
 
     host: str
     systems: tuple[BmcSystem, ...] = ()
@@ -44,9 +45,9 @@ class Swept:
 class Sweep:
     """Looks at addresses, with the `accounts` of the site file by name.
 
-    options  of Redfish addresses, which say what certificates are trusted: {'insecure': 'yes'}
+    options  of Redfish addresses: which certificates are trusted, as in {'insecure': 'yes'}
     pin      trust the certificate that a BMC shows now, and no other later
-    pinned   fingerprints of certificates by host, which are trusted there, and no other now
+    pinned   fingerprints of certificates by host; each host is trusted with this certificate only
     suite    cipher suite of IPMI, for BMCs that do not tell theirs; '' asks them
     """
 
@@ -73,7 +74,7 @@ class Sweep:
         self._turns = {name: DeferredSemaphore(ENOUGH) for name in accounts}
 
     async def look(self, host: str) -> Swept:
-        """Return what answers at an IPv4 address."""
+        """Return the systems that answer at an IPv4 address."""
         trouble = ""
         if await self._listens(host):
             try:
@@ -100,7 +101,7 @@ class Sweep:
         return True
 
     async def _service(self, host: str) -> str:
-        """Return the power address of the Redfish service there; '' if there is none. Raises
+        """Return the power address of the Redfish service of the host; '' if it has none. Raises
         `PowerError`."""
         port = "" if self._https == 443 else f":{self._https}"
         base = f"https://{host}{port}"
@@ -119,10 +120,10 @@ class Sweep:
         return base + "".join(f"?{key}={value}" for key, value in options.items())
 
     async def _ask(self, host: str, driver: RedfishDriver | IpmiDriver, address: str) -> Swept:
-        """Return the systems of the BMC, by the first account that it accepts."""
+        """Return the systems of the BMC, read with the first account that it accepts."""
         refused = "no account is left to sign in with"
         for name, sign_in in self._accounts.items():
-            # only so many at a time are tried with an account that none has accepted yet
+            # an account that no BMC has accepted yet is tried at a few BMCs at a time only
             turn = None if name in self._accepted else self._turns[name]
             if turn is not None:
                 await turn.acquire()
@@ -155,7 +156,7 @@ class Sweep:
 
 
 def _is_refusal(error: PowerError) -> bool:
-    """Return whether the BMC has refused the account, and not something else."""
+    """Return whether the error means that the BMC refused the account."""
     if isinstance(error, BmcRefusal):
         return error.code in (401, 403)
     return error.lasting and any(
@@ -164,7 +165,7 @@ def _is_refusal(error: PowerError) -> bool:
 
 
 class _Presence(DatagramProtocol):
-    """Asks one address whether a BMC is there."""
+    """Asks one address whether a BMC answers there."""
 
     transport: Any
 
@@ -197,6 +198,7 @@ class _Presence(DatagramProtocol):
         self._end(False)
 
     def doStop(self) -> None:
-        """Take a closed socket as that answer: epoll's reactor closes one that was refused."""
+        """Take the closed socket as a refusal, too: epoll's reactor closes a socket that was
+        refused."""
         super().doStop()  # type: ignore[no-untyped-call]
         self._end(False)

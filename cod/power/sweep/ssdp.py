@@ -1,5 +1,5 @@
 """Search for Redfish services by SSDP (UPnP, DSP0266 10.2): one question by multicast, which the
-services of the network that this host is in answer."""
+services in this host's network answer."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _SERVICE = re.compile(rb"^ST:\s*urn:dmtf-org:service:redfish-rest:1(\.\d+)?\s*$"
 
 
 async def search(reactor: Any, toward: str, group: tuple[str, int] = GROUP) -> set[str]:
-    """Return the addresses that answer as Redfish services, in the network in which `toward` is.
-    Where such a service says that it is does not count, but where its answer comes from."""
+    """Return the addresses of the Redfish services that answer in the network of `toward`. An
+    address is the sender of the answer, not the address that the answer states."""
     heard = _SsdpAnswers()
-    # multicast leaves by the interface of its source address, else by the default route's
+    # multicast leaves by the interface of its source address; without one, by the default route's
     port = reactor.listenUDP(0, heard, _own_address(toward))
     try:
         port.write(QUESTION.encode(), group)
@@ -41,7 +41,7 @@ async def search(reactor: Any, toward: str, group: tuple[str, int] = GROUP) -> s
 
 
 def _own_address(toward: str) -> str:
-    """Return the address of this host from which it reaches another. Raises OSError."""
+    """Return this host's own address for packets to `toward`. Raises OSError."""
     with socket(AF_INET, SOCK_DGRAM) as way:
         way.connect((toward, GROUP[1]))  # sends nothing
         return str(way.getsockname()[0])
