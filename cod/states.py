@@ -12,8 +12,8 @@ to the reserve pool leads through this state, so a node cannot look free without
 and, where it held somebody's data, without having been wiped.
 
 A node that is captured (saved as an image) takes the same way: active -> trampoline -> capture ->
-trampoline -> boot. Its disk is marked *system* until it is active again, so that it boots its
-system again and nothing is written.
+trampoline -> boot. Until the node is active again its disk is marked *system*: the system on it is
+booted again, and nothing is written to the disk.
 
 A free node that is burnt in (tested) goes trampoline -> burnin -> trampoline -> inactive, or is
 quarantined with the result. Only clean disks are written.

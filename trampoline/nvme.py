@@ -2,8 +2,8 @@
 blocks that overwriting cannot reach, such as those that the disk has set aside.
 
 The disk is first asked for its abilities (Identify). It is left alone if it cannot format, or if
-its format would erase more than this namespace, because other namespaces may be marked keep. What
-the disk reads as afterwards is its own choice, so it is then wiped like any other disk. Formats:
+its format would erase more than this namespace, because other namespaces may be marked keep. After
+a format, a disk may read as anything, so it is then wiped like any other disk. Formats:
 NVM Express Base 1.4, 5.15 (Identify), 5.23 (Format NVM); linux/nvme_ioctl.h.
 """
 

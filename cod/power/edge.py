@@ -140,8 +140,7 @@ class PowerEdge(Claimer):
 
     def _lane_size(self) -> int:
         """Return how many silent machines of a driver are tried at a time, in addition to the
-        others. They are half as many as those, since a machine of the lane that answers after all
-        is switched, too."""
+        others: half as many, since a silent machine that answers after all is switched, too."""
         return max(1, min(LANE, self._site.current.policy.power_at_once // 2))
 
     def _counts(self, place: Place) -> dict[str, int]:

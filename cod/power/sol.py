@@ -2,8 +2,8 @@
 process for each console.
 
 ipmitool gets a terminal, because into a pipe it would write only when it has four kilobytes. It is
-ended by its own escape sequence (`~.`), so that it tells the BMC: a killed ipmitool leaves its
-session at the BMC for a minute, in which nobody else can get the console. COD ends nobody else's
+ended by its own escape sequence (`~.`), so that it closes the session: after a kill the BMC keeps
+the session for a minute, in which nobody else can get the console. COD ends nobody else's
 session: a BMC has only one, and an administrator's goes before a recorder's.
 """
 

@@ -250,8 +250,8 @@ def certificate(folder: Path) -> bytes:
 
 
 def ends_at(folder: Path) -> float:
-    """Return the time at which the certificate of the authority in `folder` ends, in seconds since
-    the epoch, read from the file, since another process may have renewed it. Raises OSError,
+    """Return the time at which the certificate in `folder` ends, in seconds since the epoch. The
+    file is read anew, since another process may have renewed the certificate. Raises OSError,
     ValueError."""
     return x509.load_pem_x509_certificate(certificate(folder)).not_valid_after_utc.timestamp()
 

@@ -32,9 +32,10 @@ class MachineLifecycle:
 
     on_up      called with a machine whose holder's system runs
     on_free    called with a machine that is in the reserve again
-    on_broken  called with a machine that is about to be set aside; takes it from its holder
-    on_stopped  called with a machine that did not boot, and goes back to the reserve; releases it,
-                and requests no other in its place
+    on_broken  called with a machine that is about to be set aside; takes the machine from its
+               holder
+    on_stopped  called with a machine that did not boot, and goes back to the reserve; takes it from
+                its holder without requesting another in its place
     """
 
     def __init__(

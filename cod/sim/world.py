@@ -222,8 +222,8 @@ class World:
             self.stir()
 
     def restore(self, cluster: Cluster, machines: Iterable[SimMachine]) -> None:
-        """Shrink the vcluster by these machines. Reclaimed ones go to the request that needs
-        them."""
+        """Shrink the vcluster by these machines. Reclaimed machines go to the request that their
+        reclaim is for."""
         for machine in machines:
             self.stats.given += bool(machine.reclaim)
             cluster.size -= 1

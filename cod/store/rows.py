@@ -486,7 +486,8 @@ def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Prepared]:
 def theirs(
     column: ColumnElement[int | None], groups: frozenset[int] | None
 ) -> list[ColumnElement[bool]]:
-    """Return the condition that the column names one of `groups`; none for None (all groups)."""
+    """Return the condition, in a list, that the column names one of `groups`; None (all groups)
+    gives an empty list."""
     return [] if groups is None else [column.in_(groups)]
 
 

@@ -217,8 +217,8 @@ def vcluster(tx: Tx, name: str) -> VclusterView:
 
 
 def called(key: str | None) -> list[ColumnElement[bool]]:
-    """Return conditions for the vclusters that `key` names: 'name', or 'name@id' for one of those
-    that had the name; none for None."""
+    """Return conditions for the vclusters with the name in `key`: 'name' or, for a single one of
+    those with the same name, 'name@id'. None gives no conditions."""
     if key is None:
         return []
     name, at, number = key.partition("@")

@@ -1,7 +1,8 @@
 """Looks once an hour whether certificates of VCMs, or the certificate of the site's authority, are
 about to end without having been renewed.
 
-Each server with a manager part looks; by the rows, everybody is notified only once.
+Each server with a manager part looks. The rows record who was notified, so nobody is notified
+twice.
 """
 
 from __future__ import annotations

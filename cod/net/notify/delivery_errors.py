@@ -6,7 +6,7 @@ LONGEST = 300  # characters of what the other side said
 
 
 class DeliveryError(Exception):
-    """It was not delivered; for `lasting` and `dead` see `flows.notices.notices.failed`."""
+    """The notice was not delivered; for `lasting` and `dead` see `flows.notices.notices.failed`."""
 
     def __init__(self, sentence: str, *, lasting: bool = False, dead: bool = False) -> None:
         super().__init__(sentence)

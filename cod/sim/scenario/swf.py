@@ -35,8 +35,8 @@ class SwfError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SwfJob:
-    """A job. `procs`: processors allocated, or else requested; `asked`: its time limit, None if it
-    has none."""
+    """A job. `procs`: processors allocated, or else requested; `asked`: time limit; None: no
+    limit."""
 
     number: int
     submit: float

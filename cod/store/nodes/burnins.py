@@ -1,4 +1,4 @@
-"""Burn-ins, which test nodes: each node's open one, and those that are over."""
+"""Burn-ins, which test nodes: at most one open burn-in for each node, and ended ones."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def connected(tx: Tx, node_ids: Collection[int]) -> set[int]:
 
 
 def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
-    """Make the connection that of another node, which has none, and return its new key."""
+    """Give the connection to another node, which must have none, and return its new key."""
     ROWS.set_where(tx, *_is(peer), node_id=node_id)
     return replace(peer, node_id=node_id)
 

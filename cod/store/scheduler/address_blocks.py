@@ -1,4 +1,4 @@
-"""Private blocks of addresses: those that vclusters have, and those that are free."""
+"""Private blocks of addresses: the blocks of vclusters, and free blocks."""
 
 from __future__ import annotations
 

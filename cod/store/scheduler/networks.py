@@ -28,8 +28,7 @@ def of_each(tx: Tx, vcluster_ids: Collection[int]) -> dict[int, VclusterNetwork]
 
 
 def of_subnets(tx: Tx, vlans: Collection[int], addresses: Collection[int]) -> list[VclusterNetwork]:
-    """Return the networks with one of those VLANs, and those in which one of those addresses may
-    lie."""
+    """Return the networks that use one of these VLANs or may contain one of these addresses."""
     spans = [
         and_(_n.first_address <= each, _n.first_address > each - _LARGEST) for each in addresses
     ]

@@ -12,9 +12,9 @@ ending in CRLF::
     <grant request="17" ...>
 
 `Decoder` makes messages of bytes, however they are cut; `encode` is its reverse. An error raises
-`Fault`, whose `code` and sentence are sent to the peer. After a `fatal` one the connection has to
-be closed, because the beginning of the next message is not known. `wire/nmp/protocol` has the rules
-which messages are allowed when, `wire/nmp/xml` reads and writes their bodies.
+`Fault`, whose `code` and sentence are sent to the peer. After a `fatal` error the connection has to
+be closed, because the beginning of the next message is not known. `wire/nmp/protocol` decides which
+messages are allowed at which time; `wire/nmp/xml` reads and writes their bodies.
 """
 
 from __future__ import annotations

@@ -37,9 +37,8 @@ class Verb:
     """The rules of a verb.
 
     by       the side that may send it; None: both
-    answers  the verbs of the questions that it answers. 'any': it may answer any message, as an
-             error does
-    kept     COD's outbox numbers it, keeps it, and sends it again until it is acknowledged
+    answers  the verbs of the questions that the message may answer; 'any': of any message (errors)
+    kept     COD's outbox numbers and keeps the message, and repeats it until it is acknowledged
     """
 
     by: Side | None
