@@ -4,7 +4,8 @@ reads them back.
 There is one session at a time with each switch, for all its due ports, and at most `AT_ONCE`
 sessions at a time. A port that is in its VLAN already is left alone. If a switch accepted a change
 but does not show the port in its VLAN, the change has failed. A session is given up after `ATTEMPT`
-seconds, which is shorter than a claim lasts.
+seconds, which is shorter than a claim lasts. A session that cannot write what it
+found ends there, and does not count against the switch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as TookTooLong
 
 from cod.flows.nodes import switches as flows
@@ -31,6 +32,10 @@ AT_ONCE = 16
 PAGE = 100  # nodes whose reports one transaction reads
 
 log = logging.getLogger("cod.switches")
+
+
+class NotWritten(Exception):
+    """Where ports were found is not in the database, so that they were not changed."""
 
 
 class SwitchEdge(Claimer):
@@ -83,6 +88,9 @@ class SwitchEdge(Claimer):
                 outcomes, about = await attempt.addTimeout(ATTEMPT, self._reactor)
             except (SwitchError, PowerError) as error:
                 sentence = error.sentence
+            except NotWritten as error:
+                log.warning("switch %s: %s; its claim will run out", name, error)
+                return
             except TookTooLong:
                 sentence = f"no answer within {ATTEMPT:.0f} s"
             except Exception as error:
@@ -110,7 +118,12 @@ class SwitchEdge(Claimer):
             await session.close()
 
     async def _found_elsewhere(self, found: Sequence[tuple[SwitchPort, int]]) -> None:
-        await self._pool.run(flows.found, found)
+        try:
+            await self._pool.run(flows.found, found)
+        except CancelledError:
+            raise NotWritten(f"the database did not answer within {ATTEMPT:.0f} s") from None
+        except Exception as error:
+            raise NotWritten(f"where ports were found was not written: {error}") from error
 
     def _tell(self, task: SwitchTask, outcomes: Mapping[int, PortOutcome]) -> None:
         for port, vlan in task.ports:

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from cod.core.networks import switch_ports
 from cod.flows.nodes import switches as flows
 from cod.model import Account, Effect, Node, Site, SiteRef, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, LONGEST_PAUSE
-from cod.pool import in_transaction
-from cod.store.engine import Tx
+from cod.pool import Pool, in_transaction
+from cod.store.engine import NoWriter, Tx
 from cod.store.nodes import conflicts, nodes
 from cod.store.nodes import switch_ports as ports
 from cod.store.nodes import switches as store
@@ -28,18 +28,21 @@ LEAF = Switch("leaf", "fake", "leaf.example", account="net", provisioning_vlan=1
 
 
 class Straight:
-    """The pool without its threads: the flow runs now, in a transaction."""
+    """The pool without its threads: the flow runs now, in a transaction. `away` is what comes of
+    writing where ports were found, in place of that."""
+
+    is_away, is_race = staticmethod(Pool.is_away), staticmethod(Pool.is_race)
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.away: Callable[[], Deferred[Any]] | None = None
 
     def run(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Deferred[Any]:
+        if self.away is not None and flow is flows.found:
+            return self.away()
         return succeed(in_transaction(self.engine, flow, *args, **words))
 
     read = run
-
-    def is_away(self, error: BaseException) -> bool:
-        return False
 
 
 class Leaf:
@@ -104,13 +107,14 @@ class World:
             Site(name="test", domain="cod.test", subnets=(), switches=(LEAF,), accounts=accounts)
         )
         self.woken: list[Effect] = []
+        self.pool = Straight(engine)
         self.edge = self.another("s1")
 
     def another(self, server: str) -> SwitchEdge:
         drivers: Any = {"fake": self.leaf}
         return SwitchEdge(
             self.clock,
-            Straight(self.engine),
+            self.pool,
             drivers,
             server,
             self.clock.seconds,
@@ -286,6 +290,23 @@ def test_a_switch_that_never_answers_is_left_after_a_while(world: World) -> None
     world.want(node, 20)
     world.after(ATTEMPT + 1.0)
     assert world.port(node).reason == f"no answer within {ATTEMPT:.0f} s"
+
+
+@pytest.mark.parametrize("away", [lambda: fail(NoWriter("none is known")), Deferred])
+def test_a_database_that_is_away_in_a_session_is_not_charged_to_the_switch(
+    world: World, away: Callable[[], Deferred[Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    node = world.node(1)
+    world.pool.away = away
+    world.want(node, 20)
+    world.after(ATTEMPT + 1.0)
+    session = world.tx(store.get, "leaf")
+    assert (session.failures, session.reason, world.port(node).reason) == (0, "", "")
+    assert (world.leaf.vlans["p1"], world.leaf.open_now) == (10, 0), "it is not changed unwritten"
+    assert "driver" not in caplog.text
+    world.pool.away = None
+    world.after(LEASE - ATTEMPT)
+    assert world.arrived(node)
 
 
 def test_a_late_change_does_not_count_for_the_next_wish(world: World) -> None:
