@@ -4,5 +4,6 @@
 from cod.store import claims
 
 Claim = claims.Claim
+Lost = claims.Lost
 find, hold, give_up = claims.find, claims.hold, claims.give_up
 is_unchanged = claims.is_unchanged

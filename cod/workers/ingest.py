@@ -2,9 +2,9 @@
 form, and records the outcome.
 
 The work is done in threads of low priority, so that the serving of images comes first. Groups take
-turns: `AT_ONCE` files are taken in at a time, never two of one group. If this server ends, the
-server that has the claim next begins an ingest anew; unfinished files are never served
-(`images.store`).
+turns: `AT_ONCE` files are taken in at a time, never two of one group. If this server ends or loses
+the claim, the server that has the claim next begins an ingest anew; unfinished files are never
+served (`images.store`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.python.failure import Failure
 
 from cod.claimkeeper import ClaimKeeper
+from cod.flows.claims import Lost
 from cod.flows.images import images
 from cod.images import ingest, store
 from cod.model import Image, ImageRules, Ingested, Refused
@@ -40,7 +41,7 @@ log = logging.getLogger("cod.images")
 
 
 class Stopping(Exception):
-    """The server is being stopped in the middle of an ingest."""
+    """The server is being stopped in the middle of an ingest, or has lost the claim."""
 
 
 class Ingester(Periodic):
@@ -80,10 +81,13 @@ class Ingester(Periodic):
     def stopService(self) -> Deferred[Any]:
         """End. An ingest under way is given up, and the next server begins it anew. Its thread is
         told to end, but not waited for, since it may wait for the disk for minutes."""
+        self._end_threads()
+        return super().stopService()
+
+    def _end_threads(self) -> None:
         self._stopping.set()
         for thread in list(self._threads):
             thread.errback(Stopping())
-        return super().stopService()
 
     async def look(self) -> None:
         """Begin to take in waiting images; keep the claim while some are being taken in, otherwise
@@ -94,7 +98,10 @@ class Ingester(Periodic):
             self._served[image.group_id] = self._clock()
             ensureDeferred(self._turn(image))
         if self._busy:
-            await self._keeper.keep(self._clock())
+            if await self._keeper.keep(self._clock()) is None and not self._stopping.is_set():
+                log.warning("another server takes images in")
+                self._end_threads()
+                self._stopping = threading.Event()
             return
         if self._clock() - self._swept > SWEEP:
             await self._sweep()
@@ -136,6 +143,8 @@ class Ingester(Periodic):
     async def _turn(self, image: Image) -> None:
         try:
             await self._take_in(image)
+        except Lost as error:
+            log.warning("%s: %s", image.name, error)
         except Exception as error:
             log.error("%s: %s", image.name, error, exc_info=not self._pool.is_away(error))
         finally:
@@ -143,12 +152,14 @@ class Ingester(Periodic):
 
     async def _take_in(self, image: Image) -> None:
         log.info("taking in %s from %s", image.name, image.source)
-        rules = self._rules()
+        rules, claim = self._rules(), self._keeper.claim
         left = await self._pool.read(images.left, image=image, rules=rules)
         limits = ingest.IngestLimits(rules.largest, left, rules.expansion, rules.ingest_time)
         try:
             ingested = await self._in_thread(self._ingest, image, limits, self._stopping)
-            await self._pool.run(images.finish, image_id=image.id, ingested=ingested, rules=rules)
+            await self._pool.run(
+                images.finish, image_id=image.id, ingested=ingested, rules=rules, claim=claim
+            )
             log.info(
                 "%s: %d bytes, %d in use, %d stored",
                 image.name,
@@ -159,7 +170,7 @@ class Ingester(Periodic):
         except Stopping:
             return
         except Exception as error:
-            if self._pool.is_away(error):
+            if isinstance(error, Lost) or self._pool.is_away(error):
                 raise  # the file may be good: it is begun anew
             known = isinstance(error, Refused | OSError)
             log.warning("%s was not taken in: %s", image.name, error, exc_info=not known)
@@ -168,7 +179,7 @@ class Ingester(Periodic):
                 reason = error.sentence
             elif isinstance(error, OSError):
                 reason = error.strerror or f"{error}"
-            await self._pool.run(images.fail, image_id=image.id, reason=reason)
+            await self._pool.run(images.fail, image_id=image.id, reason=reason, claim=claim)
         source = Path(image.source)
         if source.is_relative_to(self._uploads):
             source.unlink(missing_ok=True)

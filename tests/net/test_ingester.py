@@ -3,6 +3,7 @@ anew."""
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 import threading
@@ -314,6 +315,70 @@ def several(pool: Pool, loop: Loop, tmp_path: Path) -> Iterator[list[Path]]:
     for each in ingesters:
         ended = each.stopService()
         loop.until(lambda ended=ended: ended is None or ended.called)
+
+
+def taken_over(engine: Engine) -> None:
+    """Another server has found the claim to be over."""
+    held = in_transaction(engine, claims.find, "ingest")
+    assert in_transaction(engine, claims.hold, "ingest", "other", 1.0, edge.CLAIM, over=held)
+
+
+def test_a_server_that_has_lost_the_claim_ends_and_leaves_the_image_to_the_next(
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    upload = tmp_path / "images" / "incoming" / "upload"
+    upload.write_bytes(disk(4000))
+    add(engine, "image", upload)
+    begun: list[threading.Event] = []
+
+    def works(self: edge.Ingester, *rest: Any) -> Any:
+        begun.append(rest[-1])
+        rest[-1].wait(60)
+        raise edge.Stopping
+
+    with monkeypatch.context() as patched:
+        patched.setattr(edge.Ingester, "_ingest", works)
+        ingester.startService()
+        loop.until(lambda: len(begun) == 1)
+        taken_over(engine)
+        loop.until(begun[0].is_set)
+    assert state(engine, "image").state == "ingesting"
+    in_transaction(engine, claims.give_up, in_transaction(engine, claims.find, "ingest"))
+    loop.until(lambda: state(engine, "image").state == "ready")
+
+
+@pytest.mark.parametrize("ends", ["ready", "full"])
+def test_a_server_that_lost_the_claim_unseen_writes_nothing(
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
+) -> None:
+    """Its link to the database stalls, and an answer of the disk is quicker than its next look."""
+    upload = tmp_path / "images" / "incoming" / "upload"
+    upload.write_bytes(disk(4000))
+    add(engine, "image", upload)
+    real, others = edge.Ingester._ingest, [1]
+
+    def late(self: edge.Ingester, *rest: Any) -> Any:
+        made = real(self, *rest)
+        if others:
+            others.pop()
+            taken_over(engine)
+            if ends == "full":
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return made
+
+    monkeypatch.setattr(edge.Ingester, "_ingest", late)
+    ingester.startService()
+    loop.until(lambda: not others and not ingester._busy)
+    assert (state(engine, "image").state, upload.exists()) == ("ingesting", True)
 
 
 def test_each_of_several_servers_takes_in_the_files_that_it_has(

@@ -424,13 +424,15 @@ def images__uploads__sweep(lab: Lab) -> Call:
 @case
 def images__images__finish(lab: Lab) -> Call:
     image = completed(lab)
-    return partial(images.finish, image_id=image.id, ingested=MADE)
+    claim = claims.hold(lab.tx, "ingest", "a", lab.now, 30.0)
+    return partial(images.finish, image_id=image.id, ingested=MADE, claim=claim)
 
 
 @case
 def images__images__fail(lab: Lab) -> Call:
     image = completed(lab)
-    return partial(images.fail, image_id=image.id, reason="no image")
+    claim = claims.hold(lab.tx, "ingest", "a", lab.now, 30.0)
+    return partial(images.fail, image_id=image.id, reason="no image", claim=claim)
 
 
 @case

@@ -53,6 +53,8 @@ READS = {
 # The claim or the connection is the caller's a second time, under a new number, which is returned.
 CLAIMED_AGAIN = {
     "agents.sessions.open": "sessions",
+    "images.images.fail": "claims",
+    "images.images.finish": "claims",
     "scheduler.maintenance.run": "claims",
     "store.claims.hold": "claims",
     "vcms.vcms.greet": "vcms",

@@ -3,12 +3,15 @@ are found."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from sqlalchemy import insert
 
 from cod.flows.images import images, templates
 from cod.model import Image, Ingested, Refused, Template
 from cod.states import VclusterState
+from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import images as rows
@@ -70,6 +73,33 @@ def test_an_image_s_life(tx: Tx) -> None:
     )
     assert images.next_waiting(tx) is None
     assert [one.name for one in images.every(tx)] == ["debian"]
+
+
+def test_only_an_image_that_is_being_taken_in_comes_to_an_end(tx: Tx) -> None:
+    done = ready(tx)
+    images.fail(tx, image_id=rows.every(tx)[0].id, reason="of a server that was slow")
+    assert images.show(tx, name="debian") == done
+    failed = asked(tx, "other")
+    images.fail(tx, image_id=failed.id, reason="no")
+    images.finish(tx, image_id=failed.id, ingested=MADE)
+    assert images.show(tx, name="other").state == "failed"
+
+
+def test_only_the_server_that_has_the_claim_says_what_came_of_an_image(tx: Tx) -> None:
+    image = asked(tx)
+    late = claims.hold(tx, "ingest", "a", 0.0, 30.0)
+    assert late is not None
+    claim = claims.hold(tx, "ingest", "b", 60.0, 30.0, over=late)
+    assert claim is not None
+    for act in (
+        partial(images.finish, ingested=MADE),
+        partial(images.fail, reason="no space left"),
+    ):
+        with pytest.raises(claims.Lost):
+            act(tx, image_id=image.id, claim=late)
+    assert images.next_waiting(tx) == image
+    images.finish(tx, image_id=image.id, ingested=MADE, claim=claim)
+    assert images.show(tx, name="debian").state == "ready"
 
 
 def test_images_are_taken_in_one_after_the_other(tx: Tx) -> None:

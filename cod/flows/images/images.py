@@ -23,7 +23,8 @@ from cod.model import (
 )
 from cod.policy import image_uploads as policy
 from cod.policy.people import names
-from cod.store import servers
+from cod.store import claims, servers
+from cod.store.claims import Claim
 from cod.store.engine import Tx
 from cod.store.images import images, templates
 from cod.store.people import groups
@@ -109,23 +110,36 @@ def unneeded(tx: Tx, *, present: frozenset[str], alone: bool = False) -> set[str
     return set(present) - images.digests(tx)
 
 
-def finish(tx: Tx, *, image_id: int, ingested: Ingested, rules: ImageRules = RULES) -> None:
+def finish(
+    tx: Tx,
+    *,
+    image_id: int,
+    ingested: Ingested,
+    rules: ImageRules = RULES,
+    claim: Claim | None = None,
+) -> None:
     """Record that an image is in its served form. A repeated call does no harm, nor does a call for
     an image that was deleted meanwhile.
+
+    claim  the ingester's; `claims.Lost` is raised if another server has it now
 
     Raises `Refused` if the stored bytes do not fit into the group's quota, or if templates of the
     group that use the site's image of that name now could not be installed with the new image.
     """
+    if claim is not None:
+        claims.confirm(tx, claim)
     image = images.get(tx, image_id)
     if image is not None and image.state == "ingesting" and image.group_id is not None:
         image_quota.check(tx, image.group_id, ingested.stored, rules, image.stored)
         image_users.check(tx, replace(image, state="ready", **asdict(ingested)))
-    images.change(tx, image_id, state="ready", source="", reason="", **asdict(ingested))
+    images.taken_in(tx, image_id, state="ready", reason="", **asdict(ingested))
 
 
-def fail(tx: Tx, *, image_id: int, reason: str) -> None:
-    """Record that no image could be made of the file."""
-    images.change(tx, image_id, state="failed", reason=reason, source="", stored=0)
+def fail(tx: Tx, *, image_id: int, reason: str, claim: Claim | None = None) -> None:
+    """Record that the file could not be taken in. `claim`: as for `finish`."""
+    if claim is not None:
+        claims.confirm(tx, claim)
+    images.taken_in(tx, image_id, state="failed", reason=reason, stored=0)
 
 
 def every(

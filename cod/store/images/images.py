@@ -75,6 +75,11 @@ def waiting(tx: Tx) -> list[Image]:
     return ROWS.every(tx, _c.state == "ingesting", order=(_c.created_at, _c.id))
 
 
+def taken_in(tx: Tx, image_id: int, **columns: object) -> None:
+    """Write what came of taking an image in, unless that is written."""
+    ROWS.set_where(tx, _c.id == image_id, _c.state == "ingesting", source="", **columns)
+
+
 def check_free(tx: Tx, name: str, owner: int | None) -> Image | None:
     """Raise `Refused` unless the owner may create an image of that name. Return the failed image
     that the new one replaces, if there is one."""
