@@ -3,6 +3,7 @@ bytes come in, and so are errors."""
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from pymysql.constants import FIELD_TYPE
 from pymysql.protocol import FieldDescriptorPacket
 
 from cod.store.mariadb.connections import _connections
+from cod.store.mariadb.results import MOST_KINDS
 
 KINDS = {  # a column's type, and values as they are on the wire
     FIELD_TYPE.LONGLONG: [b"0", b"-12", b"9223372036854775807"],
@@ -180,6 +182,42 @@ def test_columns_of_a_statement_are_parsed_once(monkeypatch: pytest.MonkeyPatch)
     assert len(parsed) == 70
     assert read(OURS, data, [1 << 20]) == first
     assert len(parsed) == 70
+
+
+def remembered() -> dict[bytes, object]:
+    """Return the descriptions that all connections remember."""
+    kind = inspect.getclosurevars(OURS._read_query_result).nonlocals["kind"]
+    known: dict[bytes, object] = inspect.getclosurevars(kind._get_descriptions).nonlocals["known"]
+    return known
+
+
+def test_descriptions_that_another_thread_forgets_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = stream(result([FIELD_TYPE.INT24] * 3, [[b"7"] * 3]))
+    first = read(OURS, data, [1 << 20])
+
+    class Meanwhile(io.BufferedReader):
+        """A stream; another thread comes to the bound while the descriptions are read."""
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            if size is not None and size > 50:
+                assert remembered()
+                remembered().clear()
+            return super().read(size)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(io, "BufferedReader", Meanwhile)
+        assert read(OURS, data, [1 << 20]) == first
+    assert not remembered()
+
+
+def test_descriptions_that_threads_have_added_beyond_the_bound_are_forgotten() -> None:
+    data = stream(result([FIELD_TYPE.INT24] * 4, [[b"7"] * 4]))
+    remembered().clear()
+    remembered().update((b"%d" % n, None) for n in range(MOST_KINDS + 1))
+    read(OURS, data, [1 << 20])
+    assert len(remembered()) == 1
 
 
 def answered(*bodies: bytes) -> Any:
