@@ -36,6 +36,7 @@ CLAIM = 30.0  # seconds that the claim outlives its owner's last sign
 SWEEP = 60.0  # seconds between searches for folders that nobody needs
 NICE = 10
 AT_ONCE = 2
+PAUSE = 300.0  # seconds that a file waits which the server had no memory or threads for
 
 log = logging.getLogger("cod.images")
 
@@ -66,6 +67,7 @@ class Ingester(Periodic):
         self._root, self._uploads, self._clock = root, uploads, clock
         self._reactor, self._rules, self._several = reactor, rules, several
         self._absent: dict[int, Image] = {}  # their files are on another server
+        self._paused: dict[int, float] = {}  # images that wait until then
         self._stopping = threading.Event()
         self._threads: set[Deferred[Any]] = set()
         self._busy: dict[int, int | None] = {}  # groups by the images that are being taken in
@@ -93,6 +95,8 @@ class Ingester(Periodic):
         """Begin to take in waiting images; keep the claim while some are being taken in, otherwise
         delete the files of deleted images now and then."""
         self._absent = {each: one for each, one in self._absent.items() if not _is_here(one)}
+        now = self._reactor.seconds()
+        self._paused = {each: until for each, until in self._paused.items() if until > now}
         while len(self._busy) < AT_ONCE and (image := await self._next()) is not None:
             self._busy[image.id] = image.group_id
             self._served[image.group_id] = self._clock()
@@ -116,7 +120,7 @@ class Ingester(Periodic):
                 images.next_waiting,
                 busy=list(self._busy.values()),
                 served=dict(self._served),
-                absent=list(self._absent),
+                absent=[*self._absent, *self._paused],
             )
             if image is None or self._stopping.is_set():
                 return None
@@ -172,6 +176,10 @@ class Ingester(Periodic):
         except Exception as error:
             if isinstance(error, Lost) or self._pool.is_away(error):
                 raise  # the file may be good: it is begun anew
+            no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
+            if no_thread or isinstance(error, MemoryError):  # nothing is said of the file
+                self._paused[image.id] = self._reactor.seconds() + PAUSE
+                raise
             known = isinstance(error, Refused | OSError)
             log.warning("%s was not taken in: %s", image.name, error, exc_info=not known)
             reason = "the server failed on this file: its log says how"
@@ -190,7 +198,6 @@ class Ingester(Periodic):
         raise it again without privileges. If the service stops first, the Deferred fires with
         `Stopping`."""
         done: Deferred[T] = Deferred()
-        self._threads.add(done)
 
         def over(result: Any) -> Any:
             self._threads.discard(done)
@@ -207,8 +214,9 @@ class Ingester(Periodic):
                 value = Failure()
             self._reactor.callFromThread(fire, value)
 
-        done.addBoth(over)
         threading.Thread(target=run, name="ingest", daemon=True).start()
+        self._threads.add(done)
+        done.addBoth(over)
         return done
 
     def _ingest(

@@ -142,6 +142,37 @@ def test_a_file_that_the_server_fails_on_keeps_no_other_from_being_taken_in(
     assert "struct" not in state(engine, "first").reason, "its owner reads it"
 
 
+@pytest.mark.parametrize("short", [MemoryError(), RuntimeError("can't start new thread")])
+def test_a_file_that_the_server_had_no_room_for_waits_and_is_taken_in_later(
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    short: Exception,
+) -> None:
+    upload = tmp_path / "images" / "incoming" / "upload"
+    for path in (upload, tmp_path / "file"):
+        path.write_bytes(disk(4000))
+    add(engine, "first", upload)
+    add(engine, "second", tmp_path / "file")
+    begun: list[Path] = []
+    real = ingest.ingest
+
+    def fails(source: Path, root: Path, **more: Any) -> Any:
+        if begun.append(source) or len(begun) == 1:
+            raise short
+        return real(source, root, **more)
+
+    monkeypatch.setattr(ingest, "ingest", fails)
+    ingester.startService()
+    loop.until(lambda: state(engine, "second").state == "ready")
+    assert (state(engine, "first").state, upload.exists()) == ("ingesting", True)
+    loop.advance(edge.PAUSE)
+    loop.until(lambda: state(engine, "first").state == "ready")
+    assert begun == [upload, tmp_path / "file", upload]
+
+
 def test_a_deleted_image_s_files_go(
     engine: Engine, ingester: edge.Ingester, loop: Loop, tmp_path: Path
 ) -> None:
