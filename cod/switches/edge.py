@@ -117,9 +117,11 @@ class SwitchEdge(Claimer):
         finally:
             await session.close()
 
-    async def _found_elsewhere(self, found: Sequence[tuple[SwitchPort, int]]) -> None:
+    async def _found_elsewhere(
+        self, task: SwitchTask, found: Sequence[tuple[SwitchPort, int]]
+    ) -> None:
         try:
-            await self._pool.run(flows.found, found)
+            await self._pool.run(flows.found, task, found)
         except CancelledError:
             raise NotWritten(f"the database did not answer within {ATTEMPT:.0f} s") from None
         except Exception as error:
@@ -137,7 +139,7 @@ class SwitchEdge(Claimer):
 async def settle(
     session: SwitchSession,
     task: SwitchTask,
-    elsewhere: Callable[[Sequence[tuple[SwitchPort, int]]], Awaitable[None]],
+    elsewhere: Callable[[SwitchTask, Sequence[tuple[SwitchPort, int]]], Awaitable[None]],
 ) -> dict[int, PortOutcome]:
     """Put the task's ports into their VLANs and read them back; return the outcomes by the ports'
     ids. `elsewhere` is called, before the change, with the ports that are in other VLANs."""
@@ -150,7 +152,7 @@ async def settle(
     ]
     change = {port.port: wanted[port.port] for port, _ in strays}
     if strays:
-        await elsewhere(strays)
+        await elsewhere(task, strays)
     refused = dict(await session.change(change)) if change else {}
     now = found | dict(await session.read(change)) if change else found
     return {

@@ -16,6 +16,7 @@ from cod.flows.nodes import switches as flows
 from cod.model import Account, Effect, Node, Site, SiteRef, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, LONGEST_PAUSE
 from cod.pool import Pool, in_transaction
+from cod.store.claims import Lost
 from cod.store.engine import NoWriter, Tx
 from cod.store.nodes import conflicts, nodes
 from cod.store.nodes import switch_ports as ports
@@ -432,6 +433,21 @@ def test_a_vlan_is_in_use_from_the_moment_that_a_port_is_found_in_it(world: Worl
     world.leaf.before_change = lambda: seen.append(20 in world.tx(ports.vlans))
     world.after(LEAF.verify)
     assert (seen, world.leaf.vlans["p1"]) == ([True], 10)
+    assert 20 not in world.tx(ports.vlans)
+
+
+def test_what_a_late_session_found_is_not_written_after_the_next_one(world: World) -> None:
+    """A port that is home is not read again: a VLAN that it was found in would stay in use."""
+    node = world.node(1)
+    for vlan in (20, None):
+        world.want(node, vlan)
+        world.after(1.0)
+    due = world.clock.seconds() + LEAF.verify
+    (late,) = world.tx(flows.claim, "slow", (LEAF,), [], 1, due, -LEAF.verify)
+    world.after(LEAF.verify + 1.0)
+    assert world.port(node).next_at is None
+    with pytest.raises(Lost):
+        world.tx(flows.found, late, [(world.port(node), 20)])
     assert 20 not in world.tx(ports.vlans)
 
 

@@ -629,7 +629,8 @@ def nodes__switches__ended(lab: Lab) -> Call:
 
 @case
 def nodes__switches__found(lab: Lab) -> Call:
-    return bound(switches.found, [(port, 10) for port, _ in plugged_in(lab).ports])
+    task = plugged_in(lab)
+    return bound(switches.found, task, [(port, 10) for port, _ in task.ports])
 
 
 @case

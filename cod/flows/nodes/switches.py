@@ -17,6 +17,7 @@ from cod.core.nodes import outages
 from cod.model import Effect, Node, Site, Switch, SwitchPort
 from cod.policy.nodes import switch_ports as policy
 from cod.states import NODE_RULES, NodeState
+from cod.store.claims import Lost
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes
 from cod.store.nodes import switch_ports as ports
@@ -125,9 +126,13 @@ def claim(
     return tasks
 
 
-def found(tx: Tx, elsewhere: Sequence[tuple[SwitchPort, int]]) -> None:
+def found(tx: Tx, task: SwitchTask, elsewhere: Sequence[tuple[SwitchPort, int]]) -> None:
     """Record the VLANs in which a session has found ports that it is about to change. These VLANs
-    are not given to others, even if the switch said earlier that the ports had left them."""
+    are not given to others, even if the switch said earlier that the ports had left them. Raises
+    `claims.Lost` if another session has begun."""
+    row = store.get(tx, task.switch.name, lock=True)
+    if row is None or row.epoch != task.epoch:
+        raise Lost(f"another session with switch {task.switch.name} has begun")
     for port, vlan in elsewhere:
         ports.outcome(tx, port, applied_vlan=vlan)
 
