@@ -68,7 +68,7 @@ class FileServerEdge(Claimer):
             self._busy[task.fileserver] += 1
             self.begin(self._carry_out(servers[task.fileserver], task))
         due = [each for each in servers if now >= self._compared.get(each, 0.0) + COMPARE]
-        if due and await self._keeper.keep(now) is not None:
+        if servers and await self._keeper.keep(now) is not None:
             for name in due:
                 self._compared[name] = now
                 self.begin(self._compare(servers[name]))
