@@ -356,9 +356,6 @@ def _held(kind: Any) -> Any:
 
 
 # ---------------------------------------------------------------- many rows at once
-#
-# Values go to the driver as they are. SQLAlchemy would work out the parameters of each row, which
-# costs as much as SQLite takes to write the row.
 
 
 def insert_all(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -377,7 +374,8 @@ class RowChange(NamedTuple):
 
 def update_all(tx: Tx, table: Table, changes: Iterable[RowChange]) -> int:
     """Make the changes and return how many of the rows existed. Each change is of one row, and no
-    row may be changed twice: MariaDB would make only the first of its changes, SQLite all."""
+    row may be changed twice: MariaDB would make only the first of its changes, SQLite all. Values
+    go to the driver as they are: the types of the columns convert none, as `Words` would."""
     alike: dict[tuple[tuple[str, ...], ...], list[tuple[Any, ...]]] = {}
     for old, new in changes:
         known = {name: value for name, value in old.items() if value is not None}
