@@ -34,6 +34,8 @@ TABLES = (
     t.notices,
     t.sessions,
     t.switch_ports,
+    t.captures,
+    t.burnins,
 )
 
 

@@ -12,9 +12,10 @@ from sqlalchemy import event, insert
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpQuery, Site
 from cod.policy.nodes.newcomers import Newcomers
+from cod.states import CaptureState
 from cod.store import tables as t
 from cod.store.engine import Tx
-from cod.store.nodes import nodes, sessions
+from cod.store.nodes import burnins, nodes, sessions
 from tests.store.test_dhcp_enrolment import NOW, discover, mac, told
 
 STATES = ("inactive", "inactive", "inactive", "off", "wipe", "trampoline", "quarantined", "retired")
@@ -22,7 +23,7 @@ STATES = ("inactive", "inactive", "inactive", "off", "wipe", "trampoline", "quar
 
 def resting(tx: Tx, dice: random.Random, count: int) -> None:
     """Add machines that COD knows, most of them inactive; some are heard, or are at home elsewhere,
-    or have a second NIC or a switch port in another VLAN."""
+    have a second NIC or a switch port in another VLAN, or are to be captured or tested."""
     for number in range(count):
         away = dict(home_at=1.0, home_subnet="lab", home_circuit="07")
         columns: dict[str, Any] = dice.choice([{}, {}, {}, away])
@@ -45,6 +46,11 @@ def resting(tx: Tx, dice: random.Random, count: int) -> None:
         if dice.random() < 0.3:
             port = dict(switch="s", port=str(number), source="lldp", seen_at=0.0, wanted_vlan=7)
             tx.execute(insert(t.switch_ports).values(node_id=node.id, mac=node.boot_mac, **port))
+        work = dict(node_id=node.id, actor="t", asked_at=0.0)
+        if number % 3 == 1:
+            tx.execute(insert(t.captures).values(image="i", state=CaptureState.WANTED, **work))
+        if number % 2:
+            burnins.add(tx, cause="t", tests="memory", seconds=60, erase=False, **work)
 
 
 def asked(dice: random.Random, count: int) -> list[DhcpQuery]:
