@@ -26,7 +26,7 @@ from cod.periodic import Claimer
 POLL = 1.0  # seconds between looks
 AT_ONCE = 8
 ATTEMPT = 60.0  # seconds for one command
-LEASE = ATTEMPT + 15.0
+LEASE = 2 * (ATTEMPT + 15.0)  # commands are begun in its first half
 SETSID = "/usr/bin/setsid"  # of util-linux, which every Debian has
 OUTPUT = 64 << 10  # bytes that are kept of what a command says
 ENVIRONMENT = {
@@ -66,13 +66,15 @@ class KeytabMaker(Claimer):
         site, now = self._site.current, self._clock()
         if not (site.kerberos.realm and site.kerberos.keytab_command):
             return  # without a command, principals are not removed either
-        # the claim is also kept while `AT_ONCE` commands run: two servers must not run commands for
-        # the same host at once
+        # The claim is also kept while `AT_ONCE` commands run: two servers must not run commands for
+        # the same host at once, also if this server alone cannot reach the database.
         if await self._keeper.keep(now) is None or (room := AT_ONCE - len(self._busy)) <= 0:
             return
         # a copy from before the transaction, which may still read a task as due that ends meanwhile
         busy = frozenset(self._busy)
         due = await self._pool.read(flows.due, site, now)
+        if self._keeper.is_due():
+            return
         for task in [each for each in due if each.host not in busy][:room]:
             self._busy.add(task.host)
             self.begin(self._carry_out(task, site.kerberos))

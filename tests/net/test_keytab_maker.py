@@ -6,14 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine
+from twisted.internet.defer import Deferred
 from twisted.internet.process import reapAllProcesses
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import Clock, LoopingCall
 
-from cod.model import Effect, KerberosRules, Keytab, Site, SiteRef
+from cod.flows.nodes import keytabs as flows
+from cod.model import Effect, KerberosRules, Keytab, KeytabTask, Site, SiteRef
 from cod.policy.people import kerberos
 from cod.pool import Pool, in_transaction
 from cod.security.sealed import Sealer
@@ -139,3 +142,74 @@ def test_what_a_command_began_ends_with_its_time(
     until(lambda: [one for one in stand.rows() if one.sealed], stand.reason)
     process = Path("/proc", begun.read_text().strip(), "comm")
     until(lambda: not process.exists() or process.read_text() != "sleep\n")
+
+
+class Linked(Clock):
+    """A server's clock, link to the database and commands, which hang. `cut`: what is asked is
+    answered when the link is there again. `begun`, `ended`: when commands were."""
+
+    is_away, is_race = staticmethod(Pool.is_away), staticmethod(Pool.is_race)
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine, self._asked, self.cut = engine, list[Deferred[None]](), False
+        self.begun, self.ended = list[float](), list[float]()
+
+    def run(self, flow: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        asked: Deferred[Any] = Deferred()
+        asked.addCallback(lambda _: in_transaction(self._engine, flow, *args))
+        self._asked.append(asked)
+        if not self.cut:
+            self.answer()
+        return asked
+
+    read = run
+
+    def answer(self) -> None:
+        self.cut = False
+        while self._asked:
+            self._asked.pop(0).callback(None)
+
+    def spawnProcess(self, child: Any, *_: object) -> None:
+        child.transport = SimpleNamespace(pid=None, signalProcess=self.end)
+        self.begun.append(self.seconds())
+
+    def end(self, _signal: str) -> None:
+        self.ended.append(self.seconds())
+
+
+@pytest.mark.parametrize("cut", ["as it begins", "before it begins"])
+def test_two_servers_commands_for_a_host_never_run_at_once(
+    engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    """The first server's link to the database stalls when its claim is almost to be renewed."""
+    due: list[KeytabTask] = []
+    monkeypatch.setattr(flows, "due", lambda *_: due)
+    rules = KerberosRules("EXAMPLE.ORG", keytab_command="/bin/keytab")
+    sites = SiteRef(replace(site, kerberos=rules))
+    first, second = servers = Linked(engine), Linked(engine)
+    pools: list[Any] = list(servers)
+    makers = [
+        KeytabMaker(pool, pool, name, pool.seconds, sites, str, lambda *_: b"", list)
+        for pool, name in zip(pools, "ab", strict=True)
+    ]
+
+    def after(seconds: float) -> None:
+        for _ in range(int(seconds)):
+            for server, maker in zip(servers, makers, strict=True):
+                server.advance(1.0)
+                maker.begin(maker.look())
+
+    after(1)
+    after(keytabs.LEASE / 2 - 1.5)
+    due.append(KeytabTask("n1.vc.cod.test", "1.1", 1, 1))
+    if cut == "before it begins":
+        first.cut = True
+    after(1)
+    first.cut = True
+    assert len(first.begun) == (cut == "as it begins")
+    after(keytabs.LEASE)
+    assert second.begun
+    first.answer()
+    assert not first.begun or second.begun[0] >= first.ended[0]
+    assert len(first.begun) == (cut == "as it begins")
