@@ -35,7 +35,7 @@ log = logging.getLogger("cod.switches")
 
 
 class NotWritten(Exception):
-    """Where ports were found is not in the database, so that they were not changed."""
+    """The VLANs that ports were found in are not in the database: the ports were not changed."""
 
 
 class SwitchEdge(Claimer):
@@ -125,7 +125,7 @@ class SwitchEdge(Claimer):
         except CancelledError:
             raise NotWritten(f"the database did not answer within {ATTEMPT:.0f} s") from None
         except Exception as error:
-            raise NotWritten(f"where ports were found was not written: {error}") from error
+            raise NotWritten(f"the VLANs of its ports were not written: {error}") from error
 
     def _tell(self, task: SwitchTask, outcomes: Mapping[int, PortOutcome]) -> None:
         for port, vlan in task.ports:
