@@ -158,7 +158,8 @@ class Root(click.Group):
         """Return the command that the words name. A noun's plural means the noun, and `ls` its
         list. For a verb without a noun the error lists the nouns that have it."""
         word = self._singular(ctx, args[0])
-        if word not in COMMANDS and (nouns := self._nouns_with(ctx, word)):
+        refuses = word not in COMMANDS and not ctx.resilient_parsing  # a shell is told nothing
+        if refuses and (nouns := self._nouns_with(ctx, word)):
             meant = first_few([f"`cod {noun} {word}`" for noun in nouns], 3, " or ")
             ctx.fail(f"No such command {word!r}. Is {meant} meant?")
         name, command, rest = super().resolve_command(ctx, [word, *args[1:]])
