@@ -31,7 +31,8 @@ _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Behind(Exception):
-    """The server has the disk up to another byte than expected: continue from there."""
+    """The server has the disk up to another byte than expected, or is another server: continue from
+    there."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -83,14 +84,17 @@ class Sender:
         return int(self._again("GET", "", b"", self._patience.stall)["at"])
 
     def put(self, piece: bytes, at: int, end: int) -> None:
-        """Send the next piece, which extends the disk from `at` to `end`. Raises Behind."""
+        """Send the next piece, which extends the disk from `at` to `end`. Raises Behind, also if
+        another server than before has taken it."""
+        url = self.deposit.url
         try:
             found = int(self._again("PUT", f"/{at}", piece, self._patience.stall)["at"])
         except Behind as behind:
             found = behind.at
-        if found != end:
+        if found == end:
+            self.sent += len(piece)
+        if found != end or self.deposit.url != url:
             raise Behind(found)
-        self.sent += len(piece)
 
     def finish(self, size: int, at: int, partitions: list[dict[str, Any]], what: str = "") -> None:
         """End the upload: the whole of `what` was sent. Raises Behind."""
@@ -145,6 +149,9 @@ class Sender:
         try:
             if self._closed:
                 raise _Broken("it is not wanted any more")
+            kept = self._connection
+            if kept and (kept.host, kept.port) != (host, port):  # of the server that was asked last
+                self._drop()
             if self._connection is None:
                 # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
                 address: Any = (host.encode(), port)

@@ -4,7 +4,10 @@ moves."""
 from __future__ import annotations
 
 import socket
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from typing import Any
 
@@ -101,6 +104,80 @@ def test_a_server_that_is_started_again_soon_keeps_what_it_has(time: Time) -> No
     sender = OneOfTwo(time, 25.0)
     sender.put(bytes(1000), 0, MIB)
     assert (sender.deposit.url, sender.sent) == (TO.url, 1000)
+
+
+class Captures(ThreadingHTTPServer):
+    """A server that keeps connections open, has nothing of a disk and takes any piece of it, but
+    while it is `away`. `asked`: what it was asked and did not refuse."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.away, self.asked = False, list[str]()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/captures/1.1"
+
+
+class Answer(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Captures
+
+    def do_GET(self) -> None:
+        self._answer(0)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(MIB)
+
+    def _answer(self, at: int) -> None:
+        if not self.server.away:
+            self.server.asked.append(self.command)
+        body = b'{"at": %d}' % at
+        self.send_response(503 if self.server.away else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def servers() -> Iterator[tuple[Captures, Captures]]:
+    """Yield the node's own server, which is away, and another one."""
+    with Captures() as own, Captures() as other:
+        for each in (own, other):
+            threading.Thread(target=each.serve_forever, args=(0.01,), daemon=True).start()
+        own.away = True
+        yield own, other
+        own.shutdown()
+        other.shutdown()
+
+
+def test_a_look_at_another_server_leaves_the_own_one_its_pieces(
+    time: Time, servers: tuple[Captures, Captures]
+) -> None:
+    own, other = servers
+    sender = Sender(replace(TO, url=own.url, others=other.url), PATIENT)
+    assert sender.at() == 0
+    own.away = False
+    sender.put(bytes(1000), 0, MIB)
+    sender.close()
+    assert (own.asked, other.asked) == (["PUT"], ["GET"])
+    assert sender.deposit.url == own.url
+
+
+def test_pieces_that_go_to_another_server_begin_another_pass(
+    time: Time, servers: tuple[Captures, Captures]
+) -> None:
+    """Also where that server is at the byte that was believed, for the pass has another name."""
+    own, other = servers
+    sender = Sender(replace(TO, url=own.url, others=other.url), PATIENT)
+    assert sender.at() == 0
+    with pytest.raises(Behind) as behind:
+        sender.put(bytes(1000), 0, MIB)
+    sender.close()
+    assert (behind.value.at, sender.sent) == (MIB, 1000)
+    assert (sender.deposit.url, sender.deposit.others) == (other.url, own.url)
 
 
 class Recorder:
