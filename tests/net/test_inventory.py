@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cod.cli.nodes import inventory
 from cod.client import ApiError
 from tests.net.apiserver import READER, Served, add_node, as_json, run
 
@@ -75,6 +76,15 @@ def test_a_list_that_is_wrong_is_refused_by_its_lines(served: Served, tmp_path: 
     assert "r1-01" in said
     said = run(served, "node", "import", "xcat", path, code=1).stdout
     assert said == "The list has no machines.\n"
+
+
+def test_a_fault_of_no_machine_is_said_as_the_server_has_it(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inventory, "MOST", 501)  # of a server that takes more
+    path = written(tmp_path, "name\n" + "".join(f"n{number}\n" for number in range(501)))
+    wrong = run(served, "node", "import", "csv", path, code=1).stderr
+    assert wrong == "Error: machines: should have at most 500 entries\n"
 
 
 def test_what_is_exported_is_imported_without_a_change(served: Served, tmp_path: Path) -> None:

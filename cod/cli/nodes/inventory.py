@@ -160,9 +160,10 @@ def _enter(
 def _placed(error: Any, places: list[str]) -> dict[str, Any]:
     """Return a fault of the request with the place in the list in place of the path,
     'machines.3.uuid'."""
-    start, number, *rest = error["field"].split(".")
-    known = start == "machines" and number.isdigit()
-    return {**error, "field": ", ".join([places[int(number)], *rest])} if known else error
+    start, *rest = error["field"].split(".")
+    if start != "machines" or not rest or not rest[0].isdigit():
+        return dict(error)
+    return {**error, "field": ", ".join([places[int(rest[0])], *rest[1:]])}
 
 
 def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:
