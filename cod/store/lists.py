@@ -37,8 +37,7 @@ from cod.store.engine import Tx, rows_among, slices
 from cod.store.filters import nodes as node_filters
 from cod.store.notices import notices as notice_rows
 from cod.store.paging import having, merged, page_of
-from cod.store.rows import theirs
-from cod.store.views import only
+from cod.store.rows import only, theirs
 
 Groups = frozenset[int] | None
 _FAR = 1e12  # where a time is not set, it comes after all others

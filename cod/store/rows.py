@@ -481,6 +481,11 @@ def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Prepared]:
     return {"sqlite": Prepared(on_lite), "mysql": maria_too, "mariadb": maria_too}
 
 
+def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
+    """Return conditions for what is not None."""
+    return [column == value for column, value in wanted.items() if value is not None]
+
+
 def theirs(
     column: ColumnElement[int | None], groups: frozenset[int] | None
 ) -> list[ColumnElement[bool]]:

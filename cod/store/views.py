@@ -34,7 +34,7 @@ from cod.store import vcms as vcm_rows
 from cod.store import volumes
 from cod.store.engine import Tx, grouped, nested, rows_among, slices
 from cod.store.nodes import nodes as node_rows
-from cod.store.rows import Rows, theirs
+from cod.store.rows import Rows, only, theirs
 from cod.store.scheduler import address_blocks, networks
 from cod.store.scheduler import reclaims as reclaim_rows
 from cod.store.scheduler import requests as request_rows
@@ -148,11 +148,6 @@ def holders(tx: Tx, names: Collection[str]) -> list[str]:
         t.nodes, t.vclusters, t.nodes.c.vcluster_id == t.vclusters.c.id
     )
     return sorted({row[0] for row in rows_among(tx, query, t.nodes.c.name, names)})
-
-
-def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
-    """Return conditions that columns have the wanted values; a value of None is no condition."""
-    return [column == value for column, value in wanted.items() if value is not None]
 
 
 def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:

@@ -14,7 +14,7 @@ from cod.model import AddressBlock, Attachment, Refused, Snapshot, Volume, Volum
 from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx, grouped
-from cod.store.rows import Rows, theirs
+from cod.store.rows import Rows, only, theirs
 from cod.store.scheduler import address_blocks
 
 _v, _a, _s = t.volumes.c, t.volume_attachments.c, t.volume_snapshots.c
@@ -56,6 +56,13 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Volume, st
     query = select(*ROWS.columns, t.groups.c.name).join(t.groups, t.groups.c.id == _v.group_id)
     rows = tx.execute(query.where(*theirs(_v.group_id, groups)).order_by(_v.name))
     return [(ROWS.read(row), row[-1]) for row in rows]
+
+
+def of_data(tx: Tx, name: str | None = None) -> list[Volume]:
+    """Return the volumes that are no homes and not deleted; with a `name` the one of that name
+    alone."""
+    own = only({_v.name: name})
+    return ROWS.every(tx, _v.kind == "data", _v.deleted_at.is_(None), *own, order=_v.name)
 
 
 def homes(tx: Tx, group_id: int) -> list[Volume]:

@@ -32,6 +32,7 @@ from cod.store import tables as t
 from cod.store.images import images
 from cod.store.nodes import types
 from cod.store.people import groups, people
+from cod.web.api.resources.documents.kinds import KINDS
 from tests.contexts import flow_context
 from tests.net.apiserver import NOW, READER, Served, add_node, as_json, run, serving
 from tests.net.rawhttp import ask
@@ -421,6 +422,27 @@ def test_a_put_makes_a_thing_or_changes_it_and_a_second_one_writes_nothing(
         "PUT", "/templates/physics/web", {"document": WEB.replace('name="web"', 'name="web" ')}
     )
     assert there.local.get("/templates/physics/web")["revision"] == 2
+
+
+def test_a_thing_is_read_by_itself(there: Served, site: Site) -> None:
+    """All of a kind are read for each PUT of one otherwise."""
+    pool_of(there, site, "site")
+    for path, fields, _ in PUTS:
+        put(there, path, fields)
+        put(there, path.replace("physics", "chemistry").replace("rack1", "rack2"), fields)
+    named = {
+        "group": "physics",
+        "type": "large",
+        "block": "rack1",
+        "template": "physics/web",
+        "volume": "physics/data",
+        "vcm": "pool",
+    }
+    for kind, name in named.items():
+        everything = there.tx(KINDS[kind].things, None)
+        assert len(everything) > 1 or kind in ("type", "vcm")
+        assert there.tx(KINDS[kind].things, name) == {name: everything[name]}
+        assert there.tx(KINDS[kind].things, "gone") == {}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cod.store.images import images, templates
 from cod.store.people import groups
 
 image_names = templates.image_names
-resolve = templates.named
+newest, resolve = templates.newest, templates.named
 
 
 def read(document: str) -> template.Configuration:

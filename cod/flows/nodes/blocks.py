@@ -41,11 +41,12 @@ def names_of(tx: Tx) -> list[str]:
     return sorted(blocks.names(tx).values())
 
 
-def nodes_of(tx: Tx) -> dict[str, list[str]]:
-    """Return the names of the nodes of each block, by the block's name."""
-    names_ = blocks.names(tx)
+def nodes_of(tx: Tx, name: str | None = None) -> dict[str, list[str]]:
+    """Return the names of the nodes of each block, by the block's name; with a `name` of the block
+    of that name alone."""
+    names_ = blocks.names(tx, name)
     found: dict[str, list[str]] = {name: [] for name in names_.values()}
-    for node in blocks.members(tx):
+    for node in blocks.members(tx, None if name is None else next(iter(names_), 0)):
         if node.block_id is not None:
             found[names_[node.block_id]].append(node.name)
     return found
@@ -90,7 +91,7 @@ def remove(tx: Tx, *, name: str, nodes: Sequence[str]) -> Result[BlockView]:
     """Take nodes, given by names, ranges or patterns, out of a block. Either all nodes are taken
     out or none. A pattern selects only nodes that are in the block."""
     block_id = _block(tx, name, lock=True)
-    inside = [node for node in blocks.members(tx) if node.block_id == block_id]
+    inside = blocks.members(tx, block_id)
     blocks.put(tx, [node.id for node in _nodes(tx, inside, nodes, f" in block {name}")], None)
     return Result(_view(tx, name, block_id), WAKES)
 

@@ -17,6 +17,7 @@ from cod.store.nodes import types
 from cod.store.scheduler import reservations
 
 SHOWN = 1000  # nodes of a type that are shown with it
+stored = types.every
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,9 +47,9 @@ YOUNGEST = 86_400.0
 number of the site's range, which no other group gets again."""
 
 
-def every(tx: Tx, only: frozenset[int] | None = None) -> list[Group]:
-    """Return groups by name; `only` those with these ids (None: all)."""
-    return [group for group in groups.every(tx) if only is None or group.id in only]
+def every(tx: Tx, only: frozenset[int] | None = None, name: str | None = None) -> list[Group]:
+    """Return groups by name; `only` those with these ids, or the one of that name (None: all)."""
+    return [group for group in groups.every(tx, name) if only is None or group.id in only]
 
 
 def create(

@@ -29,7 +29,7 @@ from cod.store.engine import Tx
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
 
-mounted = volumes.mounted
+mounted, of_data = volumes.mounted, volumes.of_data
 LAST = (VclusterState.RELEASING, VclusterState.ENDED)
 
 

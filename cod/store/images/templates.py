@@ -15,7 +15,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.images import images
 from cod.store.people import groups
-from cod.store.rows import Rows, theirs_or_shared
+from cod.store.rows import Rows, only, theirs_or_shared
 
 _c = t.config_templates.c
 ROWS = Rows(Template, t.config_templates)
@@ -139,18 +139,18 @@ def image_names(tx: Tx, rows: Sequence[Template]) -> dict[int, dict[str, str]]:
     }
 
 
-def newest(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
+def newest(tx: Tx, groups: frozenset[int] | None = None, name: str | None = None) -> list[Template]:
     """Return each template of these groups and of the site (None: of all groups) in its newest
-    revision that is not retired, by name."""
-    found = {row.name: row for row in live(tx, only)}
+    revision that is not retired, by name. With a `name`, only the template of that name."""
+    found = {row.name: row for row in live(tx, groups, name)}
     return [found[name] for name in sorted(found)]
 
 
-def live(tx: Tx, only: frozenset[int] | None = None) -> list[Template]:
-    """Return every revision that is not retired of the templates of these groups and of the site
-    (None: of all groups), by name, then revision."""
-    seen = theirs_or_shared(_c.group_id, only)
-    return ROWS.every(tx, _c.retired_at.is_(None), *seen, order=(_c.name, _c.revision))
+def live(tx: Tx, groups: frozenset[int] | None = None, name: str | None = None) -> list[Template]:
+    """Return every revision that is not retired of the templates that `newest` considers, by name,
+    then revision."""
+    which = [*theirs_or_shared(_c.group_id, groups), *only({_c.name: name})]
+    return ROWS.every(tx, _c.retired_at.is_(None), *which, order=(_c.name, _c.revision))
 
 
 def revisions(tx: Tx, name: str, *, lock: bool = False) -> list[Template]:

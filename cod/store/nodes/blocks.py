@@ -11,7 +11,7 @@ from sqlalchemy import delete as delete_
 from cod.states import NodeState, ReclaimState
 from cod.store import tables as t
 from cod.store.engine import Tx, nested, new_id, slices
-from cod.store.rows import Rows
+from cod.store.rows import Rows, only
 
 _n = t.nodes.c
 _b = t.node_blocks.c
@@ -36,9 +36,10 @@ def by_name(tx: Tx, name: str, *, lock: bool = False) -> int | None:
     return None if found is None else int(found)
 
 
-def names(tx: Tx) -> dict[int, str]:
-    """Return the names of all blocks, by id."""
-    return {row[0]: row[1] for row in tx.execute(select(_b.id, _b.name))}
+def names(tx: Tx, name: str | None = None) -> dict[int, str]:
+    """Return the names of all blocks, by id; with a `name` of the one of that name alone."""
+    query = select(_b.id, _b.name).where(*only({_b.name: name}))
+    return {row[0]: row[1] for row in tx.execute(query)}
 
 
 def types(tx: Tx, block_id: int | None = None) -> dict[int, dict[str, int]]:
@@ -87,9 +88,9 @@ class Member(NamedTuple):
 _MEMBERS = Rows(Member, t.nodes)
 
 
-def members(tx: Tx) -> list[Member]:
-    """Return every node of the site, by name."""
-    return _MEMBERS.every(tx, order=_n.name)
+def members(tx: Tx, block_id: int | None = None) -> list[Member]:
+    """Return every node of the site, or of the block, by name."""
+    return _MEMBERS.every(tx, *only({_n.block_id: block_id}), order=_n.name)
 
 
 class Seen(NamedTuple):

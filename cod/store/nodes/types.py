@@ -11,7 +11,7 @@ from sqlalchemy import exc, func, insert, select, update
 from cod.model import NodeType
 from cod.store import tables as t
 from cod.store.engine import Tx, nested
-from cod.store.rows import Rows
+from cod.store.rows import Rows, only
 
 # columns that administrators set
 _GIVEN = ("cost", "warm_low", "warm_high", "watts_off", "watts_idle", "watts_busy")
@@ -20,9 +20,9 @@ ROWS = Rows(NodeType, t.node_types, noun="node type")
 get, by_name, named, change = ROWS.known, ROWS.by_name, ROWS.named, ROWS.set
 
 
-def every(tx: Tx) -> list[NodeType]:
-    """Return all types, by id."""
-    return ROWS.every(tx, order=_k.id)
+def every(tx: Tx, name: str | None = None) -> list[NodeType]:
+    """Return all types, by id; with a `name` the one of that name alone."""
+    return ROWS.every(tx, *only({_k.name: name}), order=_k.id)
 
 
 def known(tx: Tx, canonical: str) -> NodeType | None:

@@ -15,7 +15,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx, nested
 from cod.store.nodes import energy
 from cod.store.people import audit, posix_ids
-from cod.store.rows import Rows
+from cod.store.rows import Rows, only
 
 # characters of the name of a template whose group is gone; a number still fits behind it
 _LONGEST = 120
@@ -23,9 +23,9 @@ ROWS = Rows(Group, t.groups, noun="group")
 get, by_name, named, change = ROWS.known, ROWS.by_name, ROWS.named, ROWS.set
 
 
-def every(tx: Tx) -> list[Group]:
-    """Return all groups, by name."""
-    return ROWS.every(tx, order=t.groups.c.name)
+def every(tx: Tx, name: str | None = None) -> list[Group]:
+    """Return all groups, by name; with a `name` the one of that name alone."""
+    return ROWS.every(tx, *only({t.groups.c.name: name}), order=t.groups.c.name)
 
 
 def have_odd(tx: Tx, given: Mapping[int, int | None]) -> None:

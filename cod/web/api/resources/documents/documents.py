@@ -171,7 +171,7 @@ def _plan(tx: Tx, ask: Call[Names, DocumentSet]) -> _Plan:
     managed = site_documents.managed(tx)
     named = {(each.kind.name, each.name) for each in documents}
     existing = {
-        kind: things_of(tx, ask, KINDS[kind])
+        kind: things_of(tx, KINDS[kind])
         for kind in KINDS.keys() & {kind for kind, _ in named | managed}
     }
     left = {
@@ -277,8 +277,7 @@ def _documents(ask: Call[Names, BaseModel, DocumentQuery], tx: Tx) -> list[Docum
         _document(kind, each, fields)
         for kind in KINDS.values()
         if kind.name in wanted or not ask.query.kind
-        for each, fields in things_of(tx, ask, kind).items()
-        if name in (None, each)
+        for each, fields in things_of(tx, kind, name).items()
     ]
     if name is not None and not found:
         raise Refused("not_found", f"there is no {ask.query.kind or 'thing'} {name!r}", "name")

@@ -28,7 +28,7 @@ from cod.web.api.resources.hardware import TypePatch
 from cod.web.api.resources.shares import SharePatch, Shares
 from cod.web.api.resources.vcms import VcmEnrol
 from cod.web.api.resources.volumes import Bytes
-from cod.web.api.routes import Call, Named, NamedMember, Names
+from cod.web.api.routes import Named, NamedMember, Names
 
 Values = Mapping[str, Any]
 Things = dict[str, dict[str, Any]]
@@ -125,7 +125,8 @@ class DocumentKind:
     """A kind of documents.
 
     fields   the model of a document's fields, without its kind and its name
-    things   returns the fields of all things of the kind, by name
+    things   returns the fields of all things of the kind, by name; if a name is given, of that thing
+             at least
     acts     returns the requests that change a thing, from its name, its present values (None: it
              does not exist) and the values that differ (None: it is to be deleted)
     secret   returns whether a field's value is, or contains, a secret
@@ -134,7 +135,7 @@ class DocumentKind:
 
     name: str
     fields: type[BaseModel]
-    things: Callable[[Tx, Call], Things]
+    things: Callable[[Tx, str | None], Things]
     acts: Callable[[str, Values | None, Values | None], list[DocumentAct]]
     secret: Callable[[str, Any], bool] = lambda field, value: False
     deletes: Callable[[str], bool] = lambda name: True
@@ -267,23 +268,10 @@ def _volume(name: str, before: Values | None, changes: Values | None) -> list[Do
     return [DocumentAct("PATCH /volumes/{name}", Named(name), body, refusal=refusal)]
 
 
-def _volumes(tx: Tx, ask: Call) -> Things:
-    existing = [each for each in volumes.every(tx, now=ask.now) if each.volume.kind == "data"]
-    return {
-        each.volume.name: _of(each.volume, VolumeFields)
-        for each in existing
-        if each.volume.deleted_at is None
-    }
-
-
 def _port(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
     if changes is None:
         return [DocumentAct("DELETE /nodes/{name}/port", Named(name))]
     return [DocumentAct("PUT /nodes/{name}/port", Named(name), {**(before or {}), **changes})]
-
-
-def _ports(tx: Tx, ask: Call) -> Things:
-    return {each.node: _of(each.port, PortFields) for each in switch_ports.entered(tx) if each.node}
 
 
 def _vcm(name: str, before: Values | None, changes: Values | None) -> list[DocumentAct]:
@@ -299,7 +287,7 @@ def _vcm(name: str, before: Values | None, changes: Values | None) -> list[Docum
     return [DocumentAct("POST /vclusters/{name}/vcm", Named(name), body, refusal=refusal)]
 
 
-def _vcms(tx: Tx, ask: Call) -> Things:
+def _vcms(tx: Tx, name: str | None) -> Things:
     return {
         each.vcluster: {
             "address": each.vcm.address or None,
@@ -307,7 +295,7 @@ def _vcms(tx: Tx, ask: Call) -> Things:
             "inside": each.vcm.head is not None,
             "head": each.vcm.head,
         }
-        for each in vcms.every(tx)
+        for each in vcms.every(tx, vcluster=name)
     }
 
 
@@ -317,7 +305,9 @@ KINDS = {
         DocumentKind(
             "group",
             GroupFields,
-            lambda tx, ask: {each.name: _of(each, GroupFields) for each in groups.every(tx)},
+            lambda tx, name: {
+                each.name: _of(each, GroupFields) for each in groups.every(tx, name=name)
+            },
             _group,
             secret=lambda field, value: field == "webhook" and bool(value),
             deletes=lambda name: name != SITE,
@@ -325,7 +315,7 @@ KINDS = {
         DocumentKind(
             "member",
             MemberFields,
-            lambda tx, ask: {
+            lambda tx, name: {
                 f"{each.group}/{each.user}": _of(each, MemberFields)
                 for each in people.memberships(tx)
             },
@@ -334,34 +324,52 @@ KINDS = {
         DocumentKind(
             "type",
             TypeFields,
-            lambda tx, ask: {
-                each.type.name: _of(each.type, TypeFields) for each in types.every(tx)
-            },
+            lambda tx, name: {each.name: _of(each, TypeFields) for each in types.stored(tx, name)},
             _type,
             deletes=lambda name: False,
         ),
         DocumentKind(
             "share",
             ShareFields,
-            lambda tx, ask: shares.settings(tx),
+            lambda tx, name: shares.settings(tx),
             _share,
             deletes=lambda name: False,
         ),
         DocumentKind(
             "block",
             BlockFields,
-            lambda tx, ask: {name: {"nodes": own} for name, own in blocks.nodes_of(tx).items()},
+            lambda tx, name: {
+                each: {"nodes": own} for each, own in blocks.nodes_of(tx, name).items()
+            },
             _block,
         ),
         DocumentKind(
             "template",
             TemplateFields,
-            lambda tx, ask: {each.name: _of(each, TemplateFields) for each in templates.every(tx)},
+            lambda tx, name: {
+                each.name: _of(each, TemplateFields) for each in templates.newest(tx, name=name)
+            },
             _template,
             secret=_secret_template,
         ),
-        DocumentKind("volume", VolumeFields, _volumes, _volume),
-        DocumentKind("port", PortFields, _ports, _port),
+        DocumentKind(
+            "volume",
+            VolumeFields,
+            lambda tx, name: {
+                each.name: _of(each, VolumeFields) for each in volumes.of_data(tx, name)
+            },
+            _volume,
+        ),
+        DocumentKind(
+            "port",
+            PortFields,
+            lambda tx, name: {
+                each.node: _of(each.port, PortFields)
+                for each in switch_ports.entered(tx)
+                if each.node
+            },
+            _port,
+        ),
         DocumentKind("vcm", VcmEnrol, _vcms, _vcm),
     )
 }

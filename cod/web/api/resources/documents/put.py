@@ -62,7 +62,7 @@ def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) 
     document: CheckedDocument = ask.prepared
     # a caller who may not see the thing is treated as if it did not exist
     seen = all(access.allows(tx, ask.who, claim) for claim in claims)
-    before = things_of(tx, ask, kind).get(document.name) if seen else None
+    before = things_of(tx, kind, document.name).get(document.name) if seen else None
     step = document.step(before)
     secrets = {name: value for name, value in document.fields.items() if kind.secret(name, value)}
     # a caller without the right to change a secret must not learn that they guessed it
@@ -75,7 +75,7 @@ def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) 
             refuse(faults_of(error))
             raise
         effects += value.effects if isinstance(value, Result) else ()
-    differs = step and document.step(things_of(tx, ask, kind).get(document.name))
+    differs = step and document.step(things_of(tx, kind, document.name).get(document.name))
     if differs:
         refuse({field: f"COD makes {kept!r} of it" for field, kept in differs.kept.items()})
     value = access.guarded(tx, flow=shown.call(look), who=ask.who, claims=claims)

@@ -213,6 +213,11 @@ def refuse(faults: Mapping[str, str]) -> None:
         raise HttpProblem(422, "invalid", faults[first], first, dict(faults))
 
 
-def things_of(tx: Tx, ask: Call, kind: DocumentKind) -> Things:
-    """Return the fields of all things of the kind as JSON has them, by name."""
-    return {name: _plain(fields) for name, fields in kind.things(tx, ask).items()}
+def things_of(tx: Tx, kind: DocumentKind, name: str | None = None) -> Things:
+    """Return the fields of all things of the kind, or of the one of that name alone, as JSON has
+    them, by name."""
+    return {
+        each: _plain(fields)
+        for each, fields in kind.things(tx, name).items()
+        if name in (None, each)
+    }
