@@ -131,6 +131,7 @@ class DocumentKind:
              does not exist) and the values that differ (None: it is to be deleted)
     secret   returns whether a field's value is, or contains, a secret
     deletes  returns whether a prune may delete the thing of that name
+    pattern  matches the full names by which existing things are found; `form` describes it to people
     """
 
     name: str
@@ -139,6 +140,8 @@ class DocumentKind:
     acts: Callable[[str, Values | None, Values | None], list[DocumentAct]]
     secret: Callable[[str, Any], bool] = lambda field, value: False
     deletes: Callable[[str], bool] = lambda name: True
+    pattern: str = ".+"
+    form: str = ""
 
     @cached_property
     def known(self) -> list[str]:
@@ -260,8 +263,8 @@ def _volume(name: str, before: Values | None, changes: Values | None) -> list[Do
     if changes is None:
         return [DocumentAct("DELETE /volumes/{name}", Named(name))]
     if before is None:
-        group = name.rpartition("/")[0] or SITE
-        return [DocumentAct("POST /volumes", Names(), {"name": name, "group": group, **changes})]
+        body = {"name": name, "group": name.rpartition("/")[0], **changes}
+        return [DocumentAct("POST /volumes", Names(), body)]
     body = {field: value for field, value in changes.items() if field != "fileserver"}
     moved = f"volume {name} is on file server {before['fileserver']}, and stays there"
     refusal = Refused("conflict", moved, "fileserver") if body != changes else None
@@ -320,6 +323,8 @@ KINDS = {
                 for each in people.memberships(tx)
             },
             _member,
+            pattern="[^/]*/.+",
+            form="GROUP/USER, such as physics/ann",
         ),
         DocumentKind(
             "type",
@@ -351,6 +356,8 @@ KINDS = {
             },
             _template,
             secret=_secret_template,
+            pattern="(?!site/)[^@]+",
+            form="GROUP/NAME, the site's by NAME alone; revisions are made, not named",
         ),
         DocumentKind(
             "volume",
@@ -359,6 +366,8 @@ KINDS = {
                 each.name: _of(each, VolumeFields) for each in volumes.of_data(tx, name)
             },
             _volume,
+            pattern=".+/.+",
+            form="GROUP/NAME, such as site/data",
         ),
         DocumentKind(
             "port",

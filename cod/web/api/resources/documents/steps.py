@@ -3,6 +3,7 @@ that carry out the step. Their own rights guard them, so that no rule is written
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -168,8 +169,8 @@ def read_document(place: int, values: Mapping[str, Any]) -> CheckedDocument | di
     name = given.pop("name", None)
     if not isinstance(name, str) or not 0 < len(name) <= 127 or not name.isprintable():
         return {"name": "should be a text of at most 127 characters"}
-    if kind.name == "member" and not name.partition("/")[2]:
-        return {"name": "a member is named GROUP/USER, such as physics/ann"}
+    if not re.fullmatch(kind.pattern, name):
+        return {"name": f"a {kind.name} is named {kind.form}"}
     for field, value in list(given.items()):
         if field not in kind.known:
             faults[field] = f"is no field of a {kind.name}, which has {', '.join(kind.known)}"
