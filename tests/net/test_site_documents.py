@@ -28,6 +28,7 @@ from cod.model import (
     Who,
 )
 from cod.pool import Pool
+from cod.security.ca import Ca
 from cod.store import tables as t
 from cod.store.images import images
 from cod.store.nodes import types
@@ -47,7 +48,9 @@ HOOK = "https://hooks.example.org/T0/verysecret"
 
 
 @pytest.fixture
-def there(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) -> Iterator[Served]:
+def there(
+    pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site, tmp_path: Path
+) -> Iterator[Served]:
     """A site with people, nodes and an image, and without groups of its own."""
     site = replace(
         site,
@@ -56,7 +59,7 @@ def there(pool: Pool, reactor: Any, in_reactor: Callable[..., Any], site: Site) 
         volumes=VolumeRules(quota=2**40),
         nmp=Nmp(plain_port=8072),
     )
-    with serving(pool, reactor, in_reactor, site) as served:
+    with serving(pool, reactor, in_reactor, site, Ca(tmp_path / "ca", "test")) as served:
         large = served.tx(types.of, '<node><memory mib="2048"/></node>', NOW).id
         served.tx(lambda tx: tx.execute(t.node_types.update().values(name="large")))
         for number in range(1, 5):
@@ -376,9 +379,9 @@ def member(there: Served, role: str) -> None:
     there.tx(tokens.make, who=who, name="cli", token="cod_ann", now=NOW)
 
 
-def pool_of(there: Served, site: Site, group: str) -> None:
+def pool_of(there: Served, site: Site, group: str, document: str = WEB) -> None:
     """Make the vcluster pool, with a template of its own."""
-    there.local.call("PUT", "/templates/pool", {"document": WEB.replace('"web"', '"pool"')})
+    there.local.call("PUT", "/templates/pool", {"document": document.replace('"web"', '"pool"')})
     asked = AskedVcluster(name="pool", size=1, template="pool", group=group)
     there.tx(vclusters.create, flow_context(site, NOW), asked)
 
@@ -422,6 +425,28 @@ def test_a_put_makes_a_thing_or_changes_it_and_a_second_one_writes_nothing(
         "PUT", "/templates/physics/web", {"document": WEB.replace('name="web"', 'name="web" ')}
     )
     assert there.local.get("/templates/physics/web")["revision"] == 2
+
+
+def test_a_null_that_stands_for_no_value_is_as_left_out(
+    there: Served, site: Site, tmp_path: Path
+) -> None:
+    seed = '<personalise seed="nocloud"/></template>'
+    pool_of(there, site, "site", WEB.replace("</template>", seed))
+    there.local.call("PUT", "/groups/physics", {})
+    for path, fields, shown in (
+        ("/volumes/physics/data", {"size": 2**30, "fileserver": None, "sec": None}, ("sec", "sys")),
+        ("/vclusters/pool/vcm", {"inside": True, "head": None}, ("head", "n1")),
+    ):
+        assert put(there, path, fields)[0] == 201
+        rows = there.tx(contents)
+        status, _, done = put(there, path, fields)
+        assert (status, done[shown[0]]) == (200, shown[1])
+        assert there.tx(contents) == rows
+    assert put(there, "/volumes/physics/data", {"size": None})[0] == 200
+    assert put(there, "/volumes/physics/more", {"size": None})[2]["field"] == "size"
+    text = "kind: member\nname: physics/ann\nrole: {}\nrights: null\nshares: null\n"
+    assert apply(there, tmp_path, text.format("owner")).endswith("Applied 1 change.\n")
+    assert apply(there, tmp_path, text.format("null")) == "Nothing differs.\n"
 
 
 def test_a_thing_is_read_by_itself(there: Served, site: Site) -> None:

@@ -22,7 +22,7 @@ from cod.flows.vcms import vcms
 from cod.flows.volumes import volumes
 from cod.model import SITE, FieldKind, NfsSecurity, Refused
 from cod.pool import Tx
-from cod.web.api.models import Body, Chosen, DnsLabel, Patch
+from cod.web.api.models import Chosen, DnsLabel, Patch
 from cod.web.api.resources.groups import GroupPatch
 from cod.web.api.resources.hardware import TypePatch
 from cod.web.api.resources.shares import SharePatch, Shares
@@ -53,17 +53,22 @@ class ShareFields(SharePatch):
     may_be_empty = True
 
 
-class MemberFields(Body):
+class MemberFields(Patch):
     """A user's role in a group, the single rights in addition to the role, and the user's shares in
     the group."""
+
+    null_stays = True
+    may_be_empty = True
 
     role: Chosen[Role] | None = None
     rights: list[Chosen[SingleRight]] | None = Field(default=None, max_length=len(SingleRight))
     shares: Shares | None = None
 
 
-class BlockFields(Body):
+class BlockFields(Patch):
     """All nodes of a block."""
+
+    may_be_empty = True
 
     nodes: list[DnsLabel] = Field(default=[], max_length=MOST_NODES)
 
@@ -90,19 +95,33 @@ class TemplateFields(Patch):
     document: str | None = Field(default=None, min_length=1, max_length=2**18)
 
 
-class VolumeFields(Body):
+class VolumeFields(Patch):
     """Size of a volume, its protection by NFS, and the file server on which it is made."""
+
+    null_stays = True
+    may_be_empty = True
 
     size: Bytes | None = Field(default=None, json_schema_extra={"x-kind": FieldKind.SIZE})
     fileserver: str | None = Field(default=None, max_length=63)
     sec: NfsSecurity | None = None
 
 
-class PortFields(Body):
+class PortFields(Patch):
     """The switch port of the NIC that a node boots from, entered by hand."""
+
+    null_stays = True
+    may_be_empty = True
 
     switch: str | None = Field(default=None, min_length=1, max_length=63)
     port: str | None = Field(default=None, min_length=1, max_length=switch_ports.LONGEST)
+
+
+class VcmFields(VcmEnrol, Patch):
+    """The VCM that speaks for a vcluster."""
+
+    null_stays = True
+    may_be_null = frozenset({"address"})
+    may_be_empty = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +154,7 @@ class DocumentKind:
     """
 
     name: str
-    fields: type[BaseModel]
+    fields: type[Patch]
     things: Callable[[Tx, str | None], Things]
     acts: Callable[[str, Values | None, Values | None], list[DocumentAct]]
     secret: Callable[[str, Any], bool] = lambda field, value: False
@@ -151,9 +170,7 @@ class DocumentKind:
     @cached_property
     def never_null(self) -> frozenset[str]:
         """Return the fields that cannot be null in a document."""
-        patch = self.fields
-        nullable = patch.may_be_null if issubclass(patch, Patch) else self.known
-        return frozenset(self.known) - set(nullable)
+        return frozenset(self.known) - self.fields.may_be_null
 
     def read(self, field: str, value: Any) -> Any:
         """Return a document's value in the API's form: lengths of time and sizes may be texts in a
@@ -379,7 +396,7 @@ KINDS = {
             },
             _port,
         ),
-        DocumentKind("vcm", VcmEnrol, _vcms, _vcm),
+        DocumentKind("vcm", VcmFields, _vcms, _vcm),
     )
 }
 """The kinds by name, in the order in which documents are applied: a kind follows those whose things

@@ -187,7 +187,13 @@ def read_document(place: int, values: Mapping[str, Any]) -> CheckedDocument | di
         return faults | faults_of(error)
     if faults:
         return faults
-    fields = _plain({field: getattr(model, field) for field in given})
+    fields = _plain(
+        {
+            field: value
+            for field in given
+            if (value := getattr(model, field)) is not None or field not in kind.never_null
+        }
+    )
     prepared = None
     if kind.name == "template" and fields:
         try:
