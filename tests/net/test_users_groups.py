@@ -3,6 +3,7 @@ portal."""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from cod.store.people import groups
 from cod.store.people import people as rows
 from tests.net.apiserver import NOW, Served, as_json
 from tests.net.portalclient import signed_in
+from tests.net.rawhttp import ask
 from tests.net.test_people_api import refused, user
 
 pytestmark = pytest.mark.slow
@@ -32,6 +34,7 @@ def site(site: Site, request: pytest.FixtureRequest) -> Site:
     return replace(site, groups=getattr(request, "param", RULES))
 
 
+HOOK = "https://hooks.example.org/T0/verysecret"
 by_members = pytest.mark.parametrize("site", [replace(RULES, creators=("physics",))], indirect=True)
 by_two = pytest.mark.parametrize(
     "site", [replace(RULES, creators=("physics", "later"))], indirect=True
@@ -108,6 +111,19 @@ def test_of_many_at_once_as_many_as_the_limit_are_made(served: Served) -> None:
         said = list(threads.map(create, range(6)))
     assert said.count("conflict") == 4
     assert {one.name for one in served.tx(groups.every) if one.created_by} == {*said} - {"conflict"}
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", "/groups/lab"), ("POST", "/groups")])
+def test_what_made_a_group_shows_it_as_its_owner_sees_it(
+    served: Served, method: str, path: str
+) -> None:
+    bob = user(served, "bob")
+    body = {"webhook": HOOK} | ({"name": "lab"} if method == "POST" else {})
+    status, headers, made = ask(
+        served, method, f"/api/v1{path}", json.dumps(body).encode(), "cod_bob"
+    )
+    assert (status, made["webhook"]) == (201, HOOK)
+    assert (made, headers["ETag"]) == bob.seen("/groups/lab")
 
 
 @by_members

@@ -20,7 +20,14 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field
 
 from cod.flows import replies
-from cod.flows.people.access import Change, DryRun, RequiredRight, StoppedWork, guarded
+from cod.flows.people.access import (
+    Change,
+    DryRun,
+    RequiredRight,
+    StoppedWork,
+    current,
+    guarded,
+)
 from cod.model import Refused, Result, Right, Who
 from cod.pool import Tx
 from cod.web.api.models import Query, ReplyOf
@@ -266,10 +273,11 @@ def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) 
     if names is None:
         return ""
     try:
-        found = shown.call(asked_to_see(shown, ask, names))(tx)
+        now = replace(ask, who=current(tx, ask.who))  # who made a group may be its owner
+        found = shown.call(asked_to_see(shown, now, names))(tx)
     except Refused:  # the thing no longer exists after the change
         return ""
-    return tag(encoded(shown.shown(found, ask.who)))
+    return tag(encoded(shown.shown(found, now.who)))
 
 
 def links(route: Route, operation_id: Callable[[Route], str]) -> dict[str, Any]:

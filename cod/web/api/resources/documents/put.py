@@ -78,7 +78,8 @@ def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) 
     differs = step and document.step(things_of(tx, kind, document.name).get(document.name))
     if differs:
         refuse({field: f"COD makes {kept!r} of it" for field, kept in differs.kept.items()})
-    value = access.guarded(tx, flow=shown.call(look), who=ask.who, claims=claims)
+    now = replace(look, who=access.current(tx, ask.who))  # a new group's owner, too
+    value = access.guarded(tx, flow=shown.call(now), who=now.who, claims=claims, fresh=True)
     return Result(_Put(value, step is not None), tuple(effects))
 
 
