@@ -138,9 +138,10 @@ def _headed(headers: dict[str, str]) -> dict[str, Any]:
 
 
 def _headers(route: Route) -> list[dict[str, Any]]:
-    names = ["If-None-Match"] if route.method == "GET" or route.puts else []
+    bound = route.changes and resource_get(route) is not None
+    names = ["If-None-Match"] if route.method == "GET" or bound else []
     names += ["Idempotency-Key"] if keyed(route) else []
-    names += ["If-Match"] if route.changes and resource_get(route) is not None else []
+    names += ["If-Match"] if bound else []
     return [_header(name, HEADERS[name], False) for name in names]
 
 
