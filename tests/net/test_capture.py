@@ -29,7 +29,6 @@ from cod.images import deposit, store
 from cod.images.verify import verify
 from cod.model import (
     Boot,
-    CaptureLimits,
     Image,
     ImageRules,
     Node,
@@ -49,6 +48,7 @@ from cod.states import Fault, NodeEvent, Step
 from cod.store import tables as t
 from cod.store.images import images, templates
 from cod.store.nodes import nodes, sessions
+from cod.store.people import groups
 from cod.wire import capture as wire
 from cod.wire.manifest import CHUNK
 from tests import full_disk
@@ -637,9 +637,17 @@ def test_what_makes_no_sense_is_refused(taking: World) -> None:
         assert taking.ask("GET", taking.order())[0] == 200
 
 
-def test_a_quota_ends_it(taking: World) -> None:
+def test_a_quota_ends_it_also_one_that_is_set_meanwhile(taking: World) -> None:
     world = taking
-    world.captures._limits[world.order()] = CaptureLimits(disk=1 << 40, room=1000)
+    group = in_transaction(world.engine, groups.ensure, "physics", time.time())
+
+    def owned(tx: Any) -> None:
+        tx.execute(update(t.captures).values(group_id=group.id))
+
+    in_transaction(world.engine, owned)
+    frame = Compressor(3).frame(bytearray(b"x" * CHUNK))
+    assert world.ask("PUT", f"{world.order()}/0", wire.pack(0, CHUNK, frame))[0] == 200
+    in_transaction(world.engine, groups.change, group.id, image_quota=1000)
     with pytest.raises(PrimeError, match="may have 1000 bytes more"):
         capture.capture(
             Order(world.order(), "capture", deposit=world.deposit()),

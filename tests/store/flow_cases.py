@@ -471,11 +471,6 @@ def captured(lab: Lab) -> dict[str, str]:
 
 
 @case
-def nodes__captures__limits(lab: Lab) -> Call:
-    return partial(captures.limits, **captured(lab), rules=ImageRules())
-
-
-@case
 def nodes__captures__note_digest(lab: Lab) -> Call:
     return partial(captures.note_digest, **captured(lab), digest=MADE.digest)
 

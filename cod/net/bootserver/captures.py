@@ -128,7 +128,6 @@ class Captures(Service):
         self._effects = effects
         self._locks: dict[str, DeferredLock] = {}
         self._open: dict[str, Deposit] = {}
-        self._limits: dict[str, CaptureLimits] = {}
         self._timer = Timer(reactor, SWEEP, self.sweep, at_once=True)
 
     def startService(self) -> None:
@@ -164,18 +163,18 @@ class Captures(Service):
         kind, _, secret = sent.partition(" ")
         bearer = secret.strip() if kind.lower() == "bearer" and secret.isascii() else ""
         credentials = {"order": rest[0], "address": connection.peer, "secret": bearer}
+        if request.method == b"PUT":
+            limits = await self._limits(credentials)
+            body = await connection.body(capture.LARGEST)
+            return _json(
+                at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body, limits)))
+            )
         row: Capture = await self._pool.read(captures.receiving, **credentials)
         if earlier and request.method == b"GET":
             return _json(**await self._alone(rest[0], partial(self._before, rest[0])))
         if earlier:
             heads = _word(EarlierWord, await connection.body(capture.LAST_WORD)).heads
             return _json(at=await self._alone(rest[0], partial(self._take_over, rest[0], heads)))
-        if request.method == b"PUT":
-            limits = await self._known_limits(credentials)
-            body = await connection.body(capture.LARGEST)
-            return _json(
-                at=(await self._alone(rest[0], partial(self._add, rest[0], rest[1], body, limits)))
-            )
         if request.method == b"GET":
             return _json(at=(await self._alone(rest[0], lambda: self._deposit(rest[0]).at)))
         body = await connection.body(capture.LAST_WORD)
@@ -191,18 +190,13 @@ class Captures(Service):
             await self._finish(credentials, row, word)
         return _json(image=row.image)
 
-    async def _known_limits(self, credentials: dict[str, str]) -> CaptureLimits:
-        order = credentials["order"]
-        if order not in self._limits:
-            self._limits[order] = await self._pool.run_at(
-                NODES, captures.limits, **credentials, rules=self._site.current.images
-            )
-        return self._limits[order]
+    def _limits(self, credentials: dict[str, str]) -> Deferred[CaptureLimits]:
+        return self._pool.read(captures.limits, **credentials, rules=self._site.current.images)
 
     async def _finish(self, credentials: dict[str, str], row: Capture, word: LastWord) -> None:
         order = credentials["order"]
         parts = [CapturedPartition(**part.model_dump()) for part in word.partitions]
-        limits = await self._known_limits(credentials)
+        limits = await self._limits(credentials)
         made: Ingested = await self._alone(order, partial(self._seal, order, row, word, limits))
         await self._pool.run_at(NODES, captures.note_digest, **credentials, digest=made.digest)
         await self._alone(order, partial(self._publish, order, made.digest))
@@ -282,7 +276,6 @@ class Captures(Service):
                 if found.heads == heads:
                     found.hand_over(order)
                     self._open[order] = self._open.pop(each)
-                    self._limits.pop(each, None)
                     log.info("%s goes on with what %s has sent: %d bytes", order, each, found.at)
         taken = self._deposit(order)  # an answer may have been lost: then it was there
         if taken.heads != heads:
@@ -328,7 +321,6 @@ class Captures(Service):
             log.error("captures: %s", error, exc_info=not self._pool.is_away(error))
 
     def _forget(self, order: str) -> None:
-        self._limits.pop(order, None)
         if incoming := self._open.pop(order, None):
             incoming.close()
         if deposit.discard(self._root, order):
