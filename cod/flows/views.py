@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from cod.core.nodes import selection
 from cod.core.preemption import protected
@@ -24,6 +24,7 @@ from cod.model import (
     Who,
 )
 from cod.model.names import natural_key
+from cod.policy import following
 from cod.policy.hardware import bmcs, equal
 from cod.states import NodeState
 from cod.store import lists, metrics, views, watermarks
@@ -34,6 +35,9 @@ from cod.store.scheduler import overview
 
 T = TypeVar("T")
 last_event = lists.last_event
+last_events = lists.last_events
+Following = following.Following
+AT_ONCE = events.AT_ONCE
 counts = metrics.counts
 under_way = overview.under_way
 NEWEST = 12  # nodes out of service, and new ones, that the overview shows
@@ -175,20 +179,49 @@ def squares(tx: Tx) -> list[Square]:
     return sorted(lists.squares(tx), key=lambda one: natural_key(one.name))
 
 
-def told_until(tx: Tx, after: int | None) -> int:
-    """Return the id of the newest notice that is older than the transition `after` (None: the
-    newest notice). A client that has seen the transition has seen this notice."""
-    if after is None:
-        return notices.newest(tx)
+def told_until(tx: Tx, after: int) -> int:
+    """Return the id of the newest notice that is older than the transition `after`, for a client
+    that names no notice."""
     return notices.newest_before(tx, after) if after else 0
 
 
-def happened(
-    tx: Tx, after: int, newest: int
-) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]], list[NoticeView]]:
-    """Return transitions after the one with the id `after`, the progress of disks being written
-    now, and the notices after the one with the id `newest`."""
-    return events.events(tx, after), events.progress(tx), notices.every(tx, after=newest, limit=500)
+class NewEvents(NamedTuple):
+    """Transitions and notices that are new to a reader, and the progress of disks being written.
+
+    ids, notice_ids  of all new rows of both tables: some of the notices are for programs
+    """
+
+    rows: list[Mapping[str, Any]]
+    notices: list[NoticeView]
+    progress: list[Mapping[str, Any]]
+    ids: list[int]
+    notice_ids: list[int]
+
+
+def happened(tx: Tx, transitions: Following, notice_reader: Following) -> NewEvents:
+    """Return what is new to readers of the transitions and of the notices: the lowest ids first, if
+    it is much."""
+    ids = transitions.unseen(events.ids_after(tx, events.TRANSITIONS, transitions.floor))
+    notice_ids = notice_reader.unseen(events.ids_after(tx, events.NOTICES, notice_reader.floor))
+    ids, notice_ids = ids[:AT_ONCE], notice_ids[:AT_ONCE]
+    found = notices.every(tx, after=0, ids=notice_ids) if notice_ids else []
+    return NewEvents(events.among(tx, ids), found, events.progress(tx), ids, notice_ids)
+
+
+def past(tx: Tx, transition: int, notice: int) -> tuple[list[Mapping[str, Any]], list[NoticeView]]:
+    """Return transitions and notices after those with these ids, `AT_ONCE` of each at most."""
+    return events.after(tx, transition), notices.every(tx, after=notice, limit=AT_ONCE)
+
+
+def from_now_on(tx: Tx, begun: float) -> tuple[Following, Following]:
+    """Return readers of the transitions and of the notices to whom is new what comes from now on;
+    `begun`: see `Following.see`."""
+    readers = []
+    for table in (events.TRANSITIONS, events.NOTICES):
+        floor, ids = events.recent(tx, table)
+        readers.append(Following(floor))
+        readers[-1].see(ids, begun, begun)
+    return readers[0], readers[1]
 
 
 def alive(tx: Tx) -> list[tuple[str, str, int]]:

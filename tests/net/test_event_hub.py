@@ -13,8 +13,8 @@ from twisted.internet.task import Clock
 from cod.flows import views
 from cod.model import Role, Who
 from cod.store.nodes import nodes
-from cod.web.api import event_texts, events
-from cod.web.api.event_texts import OVERLAP, Event, Following
+from cod.web.api import events
+from cod.web.api.event_texts import Event, Position
 from cod.web.api.events import Hub
 from cod.web.http.errors import HttpProblem
 from tests.net.handpool import HandPool
@@ -81,12 +81,8 @@ class Site:
 
         self.again = who
         stream = events.EventStream(self.hub, request, who, again)
-        ensureDeferred(stream.start(after))
+        ensureDeferred(stream.start(None if after is None else (after, None)))
         return stream, request
-
-    def rows(self) -> Any:
-        with self.engine.begin() as tx:
-            return views.happened(tx, 0, 0)[0]
 
     def looks(self) -> None:
         self.clock.advance(events.PERIOD)
@@ -104,7 +100,7 @@ def test_what_happens_while_a_stream_catches_up_is_told_once(site: Site) -> None
 
     def meanwhile(flow: str) -> None:
         nonlocal looked
-        if flow == "happened" and not looked and len(site.hub.streams) == 2:
+        if flow == "past" and not looked and len(site.hub.streams) == 2:
             looked = True
             site.happens("n2")
             site.looks()  # the hub tells the stream of n2, which then reads it itself, too
@@ -117,19 +113,15 @@ def test_what_happens_while_a_stream_catches_up_is_told_once(site: Site) -> None
     assert request.nodes == other.nodes == ["n1", "n2", "n3"]
 
 
-def test_a_look_that_began_before_a_stream_had_caught_up_tells_it_nothing_twice(site: Site) -> None:
-    stream, request = site.follow()
+def test_what_a_stream_has_read_before_the_hub_is_told_once(site: Site) -> None:
+    _, other = site.follow()
     site.happens("n1")
-    late = event_texts.events_of(site.rows(), [])
-    site.hub.leave(stream)
-    stream, request = site.follow()  # it reads n1 itself
-    stream.hear("".join(each.text(None) for each in late), late)
-    assert request.nodes == ["n1"]
+    _, request = site.follow()  # it reads n1 itself
+    site.looks()
     site.happens("n2")
     site.looks()
     site.looks()
-    site.looks()
-    assert request.nodes == ["n1", "n2"]
+    assert request.nodes == other.nodes == ["n1", "n2"]
 
 
 def test_with_many_streams_what_happens_is_put_together(
@@ -151,8 +143,7 @@ def test_more_than_one_look_takes_is_looked_for_at_once(
 ) -> None:
     monkeypatch.setattr(events, "MANY", 1)
     monkeypatch.setattr(events, "AT_ONCE", 3)
-    monkeypatch.setattr(event_texts, "OVERLAP", 1)
-    monkeypatch.setattr(views, "happened", _in_threes(views.happened))
+    monkeypatch.setattr(views, "AT_ONCE", 3)
     requests = [site.follow()[1] for _ in range(2)]
     site.clock.pump([0.5] * 4)  # looks that know of both
     site.happens(*(f"n{n}" for n in range(1, 8)))
@@ -162,14 +153,13 @@ def test_more_than_one_look_takes_is_looked_for_at_once(
 
 def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "AT_ONCE", 3)
-    monkeypatch.setattr(event_texts, "OVERLAP", 1)
     monkeypatch.setattr(events, "HELD", 900)  # less than all of it
-    monkeypatch.setattr(views, "happened", _in_threes(views.happened))
+    monkeypatch.setattr(views, "past", _in_threes(views.past))
     site.happens(*(f"n{n}" for n in range(1, 20)))
     request = Request()
     stream = events.EventStream(site.hub, request, ADMIN, None)
     request.slow = stream.pauseProducing
-    ensureDeferred(stream.start(0))
+    ensureDeferred(stream.start((0, 0)))
     for _ in range(40):
         stream.resumeProducing()
     assert request.nodes == [f"n{n}" for n in range(1, 20)]
@@ -179,20 +169,18 @@ def test_catching_up_takes_as_many_looks_as_it_needs(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.happens(*(f"n{n}" for n in range(1, 8)))
-    real = views.happened
     monkeypatch.setattr(events, "AT_ONCE", 3)
-    monkeypatch.setattr(event_texts, "OVERLAP", 1)
-    monkeypatch.setattr(views, "happened", _in_threes(real))
+    monkeypatch.setattr(views, "past", _in_threes(views.past))
     _, request = site.follow()
     assert request.nodes == [f"n{n}" for n in range(1, 8)]
 
 
 def _in_threes(real: Any) -> Any:
-    def happened(tx: Any, after: int, told: int) -> Any:
-        rows, progress, notices = real(tx, after, told)
-        return rows[:3], progress, notices
+    def past(tx: Any, after: int, told: int) -> Any:
+        rows, notices = real(tx, after, told)
+        return rows[:3], notices
 
-    return happened
+    return past
 
 
 def test_a_slow_reader_is_waited_for_and_then_given_up(
@@ -252,7 +240,7 @@ def test_who_leaves_while_it_begins_is_no_ghost(site: Site) -> None:
     site.pool.before = lambda flow: (
         request.gone.called or request.gone.callback(None) if flow == "last_event" else None
     )
-    ensureDeferred(stream.start(0))
+    ensureDeferred(stream.start((0, 0)))
     assert site.hub.streams == set()
     assert site.clock.getDelayedCalls() == []
 
@@ -273,6 +261,7 @@ def test_a_happening_is_for_whom_it_is_for() -> None:
         "transition",
         {"node": "n1", "vcluster": "v2", "cause": "for v2", "actor": "user:x"},
         5,
+        Position(4, 9),
         frozenset({2}),
         frozenset({1}),
     )
@@ -281,24 +270,10 @@ def test_a_happening_is_for_whom_it_is_for() -> None:
     assert "n1" in told.text(frozenset({1}))
     assert "v2" not in told.text(frozenset({1}))
     assert told.text(frozenset({3})) == told.text(frozenset()) == ""
-    assert told.text(None).startswith("id: 5\n")
+    assert told.text(None).startswith("id: 4-9\n")
     siteonly = Event("notice", {"about": "a disk"}, 6)
     assert siteonly.text(None)
     assert not siteonly.text(frozenset({1}))
-
-
-def test_ids_that_come_out_of_order_are_told_once() -> None:
-    following = Following(10)
-    assert [following.is_new(each) for each in (12, 11, 12, 13, 11)] == [
-        True,
-        True,
-        False,
-        True,
-        False,
-    ]
-    assert following.after() == 10
-    assert following.is_new(10 + 2 * OVERLAP)
-    assert following.after() == 10 + OVERLAP
 
 
 def test_many_tokens_are_one_person(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def test_who_had_a_node_before_is_told_with_each_transition(tx: Tx) -> None:
                 vcluster_id=holder,
             )
         )
-    told = events.events(tx, 0)
+    told = events.after(tx, 0)
     assert [(row["group_id"], row["left_group_id"]) for row in told] == [
         (None, None),
         (one[1], None),

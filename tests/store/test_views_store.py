@@ -182,16 +182,29 @@ def test_what_is_not_there_is_refused(tx: Tx, ask: Callable[[Tx], object]) -> No
 def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     assert views.last_event(tx) == 0
     node = add_node(tx, 1)
-    first, _, _ = views.happened(tx, 0, 0)
+    readers = views.from_now_on(tx, 0.0)
     transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
-    second, progress, _ = views.happened(tx, first[-1]["id"], 0)
-    assert [(row["node"], row["from_state"], row["to_state"]) for row in second] == [
+    found = views.happened(tx, *readers)
+    assert [(row["node"], row["from_state"], row["to_state"]) for row in found.rows] == [
         ("n01", "new", "registering")
     ]
-    assert second[-1]["id"] == views.last_event(tx)
-    assert progress == []
+    assert found.ids == [views.last_event(tx)]
+    assert found.progress == []
+    readers[0].see(found.ids, 0.5, 0.5)
     nodes.change(tx, node, progress_done=1, progress_total=4)
-    assert views.happened(tx, second[-1]["id"], 0)[1][0]["done"] == 1
+    found = views.happened(tx, *readers)
+    assert (found.rows, found.ids, found.progress[0]["done"]) == ([], [], 1)
+
+
+def test_a_gap_says_that_a_row_may_come(tx: Tx) -> None:
+    assert views.last_events(tx) == (0, True)
+    add_node(tx, 1)
+    add_node(tx, 2)
+    newest = views.last_event(tx)
+    assert views.last_events(tx) == (newest, True)
+    history = t.node_history
+    tx.execute(history.update().where(history.c.id == newest).values(id=newest + 2))
+    assert views.last_events(tx) == (newest + 2, False)
 
 
 def test_counts_are_those_of_the_rows(tx: Tx) -> None:

@@ -3,19 +3,45 @@ read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, Table, select
 
 from cod.store import tables as t
 from cod.store.engine import Tx
 
+AT_ONCE = 500  # rows
+RECENT = 2000  # rows: more than are written while a transaction of before may still commit
+TRANSITIONS, NOTICES = t.node_history, t.notices
+_h = TRANSITIONS.c
 
-def events(tx: Tx, after: int) -> list[Mapping[str, Any]]:
-    """Return transitions with ids after `after`, oldest first: the history's columns, with `node`
-    and `vcluster` by name, the `group_id` of the holder, and the `left_group_id` of the holder
-    before the transition."""
+
+def after(tx: Tx, row: int) -> list[Mapping[str, Any]]:
+    """Return transitions with ids after that one; see `_events`."""
+    return _events(tx, _h.id > row)
+
+
+def among(tx: Tx, ids: Collection[int]) -> list[Mapping[str, Any]]:
+    """Return transitions with those ids; see `_events`."""
+    return _events(tx, _h.id.in_(ids)) if ids else []
+
+
+def ids_after(tx: Tx, table: Table, row: int) -> list[int]:
+    """Return the ids of all rows of a table after that one, in order."""
+    return list(tx.scalars(select(table.c.id).where(table.c.id > row).order_by(table.c.id)))
+
+
+def recent(tx: Tx, table: Table) -> tuple[int, list[int]]:
+    """Return the ids of the last `RECENT` rows of a table, in order, and the id before them."""
+    query = select(table.c.id).order_by(table.c.id.desc()).limit(RECENT)
+    ids = list(tx.scalars(query))[::-1]
+    return ids[0] - 1 if len(ids) == RECENT else 0, ids
+
+
+def _events(tx: Tx, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:
+    """Return at most `AT_ONCE` transitions, oldest first: the history's columns, with `node` and
+    `vcluster` by name, the holder's `group_id` and the `left_group_id` of who held it before."""
     h, before, held = t.node_history, t.node_history.alias(), t.vclusters.alias()
     left = (
         select(held.c.group_id)
@@ -35,9 +61,9 @@ def events(tx: Tx, after: int) -> list[Mapping[str, Any]]:
         )
         .join_from(h, t.nodes, h.c.node_id == t.nodes.c.id)
         .outerjoin(t.vclusters, h.c.vcluster_id == t.vclusters.c.id)
-        .where(h.c.id > after)
+        .where(where)
         .order_by(h.c.id)
-        .limit(500)
+        .limit(AT_ONCE)
     )
     return [dict(row._mapping) for row in tx.execute(query)]
 

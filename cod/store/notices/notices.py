@@ -204,13 +204,16 @@ def every(
     tx: Tx,
     *,
     after: int | None = None,
+    ids: Collection[int] | None = None,
     notice_id: int | None = None,
     limit: int = 1000,
 ) -> list[NoticeView]:
-    """Return notices with their deliveries, oldest first: those with ids after `after`, or without
-    it the newest ones."""
+    """Return notices with their deliveries, oldest first: those with ids after `after`, or the
+    newest ones without it. `ids`: those of them alone."""
     rows = query(None)
     rows = rows.where(_n.events.is_(None) if notice_id is None else _n.id == notice_id)
+    if ids is not None:
+        rows = rows.where(_n.id.in_(ids))
     if after is None:
         return seen(tx, tx.execute(rows.order_by(_n.id.desc()).limit(limit)).all()[::-1])
     return seen(tx, tx.execute(rows.where(_n.id > after).order_by(_n.id).limit(limit)).all())

@@ -1,16 +1,16 @@
-"""The events' texts in the stream and their recipients; and the position of a reader in a table."""
+"""Texts of the events' streams, and their recipients."""
 
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from cod.model import NoticeView
 from cod.wire.webhook import document_of
 
-OVERLAP = 100  # ids that are read again: MariaDB may commit them out of order
 SENT = (
     "id",
     "at",
@@ -28,6 +28,29 @@ SENT = (
 HIDDEN = {"vcluster": None, "cause": "", "actor": ""}
 
 Groups = frozenset[int] | None
+POSITION = r"^([0-9]{1,18})(?:-([0-9]{1,18}))?$"
+
+
+class Position(NamedTuple):
+    """Transition and notice up to which a client knows all rows of both tables, by their ids. A
+    client that comes back names it: ``17-3``."""
+
+    transition: int
+    notice: int
+
+    def __str__(self) -> str:
+        return f"{self.transition}-{self.notice}"
+
+    def at_most(self, other: Position) -> Position:
+        """Return the earlier of both, in each table."""
+        return Position(min(self[0], other[0]), min(self[1], other[1]))
+
+
+def position_of(text: str) -> tuple[int, int | None] | None:
+    """Return the position that a client names, of which the notice may be left out; None: no such
+    position."""
+    found = re.fullmatch(POSITION, text)
+    return None if found is None else (int(found[1]), int(found[2]) if found[2] else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +58,15 @@ class Event:
     """An event of the stream.
 
     row     its id in the table that it comes from
-    groups  the groups that see it; administrators see all events
-    left    groups that see it, too, but without facts about another group
+    known   who has been sent this event knows all up to there
+    groups  those it is for; administrators see all
+    left    those that see it, too, without what is another group's
     """
 
     kind: str
     value: Mapping[str, Any]
     row: int | None = None
+    known: Position | None = None
     groups: frozenset[int] = frozenset()
     left: frozenset[int] = frozenset()
 
@@ -53,27 +78,39 @@ class Event:
         return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
 
     def _event(self, value: Mapping[str, Any]) -> str:
-        head = f"id: {self.row}\n" if self.kind == "transition" else ""
+        head = f"id: {self.known}\n" if self.known else ""
         return f"{head}event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
 
 
-def events_of(rows: Iterable[Mapping[str, Any]], notices: Iterable[Any]) -> list[Event]:
-    """Return the events for rows of the history and of the notices."""
+def events_of(
+    rows: Sequence[Mapping[str, Any]],
+    notices: Iterable[NoticeView],
+    before: Position,
+    end: Position,
+) -> list[Event]:
+    """Return the events that rows of the history and of the notices tell.
+
+    before  the position of who is told them
+    end     nobody is told of a row up to there later than these
+    """
     found = [
         Event(
             "transition",
             {key: row[key] for key in SENT},
             row["id"],
+            before._replace(transition=row["id"]).at_most(end),
             _one(row["group_id"]),
             _one(row["left_group_id"]),
         )
         for row in rows
     ]
+    last = max([before.transition, *(row["id"] for row in rows)])
     return found + [
         Event(
             "notice",
             document_of(view.notice, view.group, view.vcluster),
             view.notice.id,
+            Position(last, view.notice.id).at_most(end),
             _one(view.notice.group_id),
         )
         for view in notices
@@ -84,31 +121,10 @@ def _one(group: int | None) -> frozenset[int]:
     return frozenset() if group is None else frozenset({group})
 
 
-class Following:
-    """Position of a reader in a table whose ids grow."""
-
-    def __init__(self, floor: int) -> None:
-        self._floor = self._newest = floor
-        self._sent: deque[int] = deque(maxlen=10 * OVERLAP)
-
-    def after(self) -> int:
-        """Return the id after which to look for new rows."""
-        return max(self._floor, self._newest - OVERLAP)
-
-    def is_new(self, row_id: int) -> bool:
-        """Return whether this row is to be sent, and count it as sent from now on."""
-        if row_id in self._sent:
-            return False
-        self._sent.append(row_id)
-        self._newest = max(self._newest, row_id)
-        return True
-
-
 def progress(row: Mapping[str, Any]) -> Event:
     """Return the event for a row of the progress."""
     return Event(
         "progress",
         {key: value for key, value in row.items() if key != "group_id"},
-        None,
-        _one(row["group_id"]),
+        groups=_one(row["group_id"]),
     )

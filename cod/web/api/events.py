@@ -1,12 +1,12 @@
 """Server-sent events: nodes' transitions as they are written to the history, the progress of disks
 being written, and notices. Each client gets the events that it may see.
 
-One poll serves all streams of a process. Twice a second, more seldom with many streams, it reads
-new rows of the history and of the notices by id, and changes of the progress. It makes the text of
-the events once for each set of groups that a stream follows. Ids only grow, but MariaDB may commit
-them out of order: the last `OVERLAP` ids are read again, and each row is sent once. A client that
-comes back names the last transition that it saw, and gets the notices that are at least as young.
-For a slow client up to `HELD` bytes are kept.
+One poll serves all streams of a process: twice a second, more seldom with many streams, it reads
+what is new in the history and the notices (`policy.following`: a row may come after one with a
+higher id), and what has changed of the progress; what came of it is made into text once for each
+set of groups that somebody watches for. A client that comes back names the position that it was
+sent with the last event: it knows all up to there, and may know what is sent again. Who is slow to
+read is waited for up to `HELD` bytes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from zope.interface import implementer
 from cod.flows import views
 from cod.model import Who
 from cod.pool import Pool
-from cod.web.api.event_texts import Event, Following, Groups, events_of, progress
+from cod.web.api.event_texts import Event, Groups, Position, events_of, progress
 from cod.web.http.errors import HttpProblem
 
-PERIOD = 0.5  # seconds between two polls; more with many streams, which are each written to
-MANY = 500  # streams that can be written to in a second
-KEEPALIVE = 15.0  # seconds
-CHECKED = 60.0  # seconds after which a client's rights are checked again
-MOST, MOST_OF_ONE = 1000, 40  # streams at once, of all clients and of one user
-AT_ONCE = 500  # rows of one poll, of which `event_texts.OVERLAP` were read before
-BEHIND = 50_000  # past transitions that a client that comes back may be sent
-HELD = 2**18  # bytes
-SELDOM = 4.0  # seconds between two fetches of a page's parts, at least
+PERIOD = 0.5  # seconds between two looks; more with many streams, which are each written to
+MANY = 500  # streams to which a second is enough time
+KEEPALIVE = 15.0
+CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
+MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
+AT_ONCE = views.AT_ONCE  # rows of one look
+BEHIND = 50_000  # transitions
+HELD = 2**18
+SELDOM = 4.0  # seconds
 log = logging.getLogger("cod.api")
 
 
@@ -48,7 +48,7 @@ class Hub:
         self._loop = LoopingCall(lambda: ensureDeferred(self._look()))
         self._loop.clock = reactor
         self._turn = DeferredLock()
-        self._transitions, self._notices = Following(0), Following(0)
+        self._transitions, self._notices = views.Following(0), views.Following(0)
         self._progress: dict[str, Mapping[str, Any]] = {}
         self._began = 0.0
         self._changed_at: dict[int | None, float] = {}  # by group; None: anything
@@ -66,8 +66,9 @@ class Hub:
         await self._turn.acquire()
         try:
             if not self._loop.running:
-                self._transitions = Following(await self.pool.read(views.last_event))
-                self._notices = Following(await self.pool.read(views.told_until, None))
+                self._transitions, self._notices = await self.pool.read(
+                    views.from_now_on, self.reactor.seconds()
+                )
                 self._progress = {}
                 self._began, self._changed_at = self.reactor.seconds(), {}
             self.streams.add(stream)
@@ -75,6 +76,16 @@ class Hub:
                 self._loop.start(PERIOD).addErrback(self._broken)
         finally:
             self._turn.release()
+
+    @property
+    def position(self) -> Position:
+        """The transition and the notice up to which nothing comes that was not told."""
+        return Position(self._transitions.floor, self._notices.floor)
+
+    def knows(self, event: Event) -> bool:
+        """Return whether the event was told already, or is of before the loop began."""
+        table = self._notices if event.kind == "notice" else self._transitions
+        return event.row is not None and table.knows(event.row)
 
     def apart(self) -> float:
         """Return how many seconds a page should wait between two fetches of its parts.
@@ -113,16 +124,17 @@ class Hub:
         return [progress(row) for row in self._progress.values()]
 
     async def _look(self) -> None:
-        rows, written, notices = await self.pool.read(
-            views.happened, self._transitions.after(), self._notices.after()
-        )
-        more = AT_ONCE in (len(rows), len(notices))
+        transitions, notices = self._transitions, self._notices
+        before, begun = self.position, self.reactor.seconds()
+        found = await self.pool.read(views.happened, transitions, notices)
+        if transitions is not self._transitions:
+            return  # the loop has ended meanwhile, and begun anew
+        transitions.see(found.ids, begun, self.reactor.seconds())
+        notices.see(found.notice_ids, begun, self.reactor.seconds())
+        more = AT_ONCE in (len(found.ids), len(found.notice_ids))
         self._loop.interval = PERIOD if more else self.period()
-        now = {row["node"]: row for row in written}
-        events = events_of(
-            [row for row in rows if self._transitions.is_new(row["id"])],
-            [view for view in notices if self._notices.is_new(view.notice.id)],
-        )
+        now = {row["node"]: row for row in found.progress}
+        events = events_of(found.rows, found.notices, before, self.position)
         for group in (
             {None, *(one for each in events for one in each.groups | each.left)} if events else ()
         ):
@@ -138,6 +150,10 @@ class Hub:
     def _broken(self, failure: Any) -> None:
         log.error("events cannot be followed: %s", failure.value)
         self.stop()
+
+
+def _key(event: Event) -> tuple[str, int | None]:
+    return event.kind, event.row
 
 
 def _person(who: Who) -> object:
@@ -157,8 +173,8 @@ class EventStream:
         self._held: list[str] = []
         self._size = 0
         self._paused = self._gone = False
-        self._floors, self._careful = (0, 0), 2
-        self._sent: set[tuple[str, int | None]] = set()  # by the last read of `_catch_up`
+        # while it caught up, and the hub does not know it yet
+        self._sent: set[tuple[str, int | None]] = set()
         self._reads: Deferred[None] | None = None
         self._spoke = self._checked = hub.reactor.seconds()
 
@@ -167,68 +183,70 @@ class EventStream:
         """Return the groups whose events the client may see; None: all groups."""
         return self.who.groups
 
-    async def start(self, after: int | None) -> None:
-        """Send the events after the event `after` (None: from now on) until the client leaves.
+    async def start(self, after: tuple[int, int | None] | None) -> None:
+        """Send the events after a position (None: from now on) until the client leaves; without a
+        notice in it, the notices that are not older than its transition.
 
         Of past transitions at most the last `BEHIND` are sent, because reading years of them for
         each new client would delay all others.
         """
         pool = self._hub.pool
         newest = await pool.read(views.last_event)
-        if after is not None and after > newest:
-            after = None  # the client saw it before a restore: new events have lower ids
-        latest = await pool.read(views.told_until, after)
-        floor = newest if after is None else max(after, newest - BEHIND)
-        self._floors = (floor, latest)
+        known = None
+        if after is not None and after[0] <= newest:  # else seen before a restore: ids are lower
+            transition, notice = after
+            if notice is None:
+                notice = await pool.read(views.told_until, transition)
+            known = Position(max(transition, newest - BEHIND), notice)
         self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
         self._request.setHeader("Content-Type", "text/event-stream")
         self._request.setHeader("Cache-Control", "no-store")
         self._request.registerProducer(self, True)
-        self._request.write(f": following from {floor}\n\n".encode())
         await self._hub.join(self)
         if self._gone:
             self._hub.leave(self)
-        await self._catch_up(floor, latest)
+            return
+        floor = self._hub.position if known is None else known
+        self._request.write(f": following from {floor}\n\n".encode())
+        if known is not None:
+            await self._catch_up(known)
         behind, self._behind = self._behind or [], None
         behind = [each for each in behind if each.kind != "progress"] + self._hub.under_way()
-        self._speak(self._fresh(behind))
+        self._speak(self._text(behind))
 
-    async def _catch_up(self, after: int, newest: int) -> None:
+    async def _catch_up(self, at: Position) -> None:
         """Send the events that are in the tables already, as fast as the client reads."""
-        rows_seen, notices_seen = Following(after), Following(newest)
+        end = Position(*map(max, at, self._hub.position))
         while self in self._hub.streams:
             if self._paused:  # until the client has read what it was sent
                 self._reads = Deferred()
                 await self._reads
-            self._behind = []  # these events are in the tables, and are read now
-            rows, _, notices = await self._hub.pool.read(
-                views.happened, rows_seen.after(), notices_seen.after()
-            )
-            found = events_of(
-                [row for row in rows if rows_seen.is_new(row["id"])],
-                [view for view in notices if notices_seen.is_new(view.notice.id)],
-            )
-            self._speak("".join(each.text(self.groups) for each in found))
-            self._sent = {("transition", row["id"]) for row in rows} | {
-                ("notice", view.notice.id) for view in notices
-            }
+            rows, notices = await self._hub.pool.read(views.past, *at)
+            found = events_of(rows, notices, at, end)
+            keys = {_key(each) for each in found}
+            self._behind = [each for each in self._behind or [] if _key(each) not in keys]
+            self._sent |= {_key(each) for each in found if not self._hub.knows(each)}
+            self._speak(self._text(found))
             if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
                 return
+            at = Position(
+                max([at.transition, *(row["id"] for row in rows)]),
+                max([at.notice, *(view.notice.id for view in notices)]),
+            )
 
     def _has_read(self) -> None:
         reads, self._reads = self._reads, None
         if reads is not None:
             reads.callback(None)
 
-    def _fresh(self, events: list[Event]) -> str:
-        """Return the text of those events that are new to the client: not sent by `_catch_up`, and
-        later than the events from which the stream started."""
-        return "".join(
-            each.text(self.groups)
-            for each in events
-            if (each.kind, each.row) not in self._sent
-            and (each.row is None or each.row > self._floors[each.kind == "notice"])
-        )
+    def _text(self, events: list[Event]) -> str:
+        return "".join(each.text(self.groups) for each in events)
+
+    def _fresh(self, events: list[Event]) -> list[Event]:
+        """Return those events that were not sent while the stream caught up."""
+        fresh = [each for each in events if _key(each) not in self._sent]
+        self._sent -= {_key(each) for each in events}
+        return fresh
 
     def hear(self, text: str, events: list[Event]) -> None:
         """Send new events; `text` is their text for the stream's groups."""
@@ -237,13 +255,10 @@ class EventStream:
             self._checked = now
             ensureDeferred(self._check())
         if self._behind is not None:
-            self._behind += events
+            self._behind += self._fresh(events)
             return
-        # The poll of these events may have begun before the stream had caught up. The next poll
-        # surely begins later.
-        if self._careful:
-            self._careful -= 1
-            text = self._fresh(events)
+        if self._sent:
+            text = self._text(self._fresh(events))
         if text:
             self._speak(text)
         elif now - self._spoke > KEEPALIVE:

@@ -23,11 +23,12 @@ from cod.web.api.changes import (
     place,
 )
 from cod.web.api.context import Context
+from cod.web.api.event_texts import position_of
 from cod.web.api.events import EventStream
 from cod.web.api.models import NoQuery, Nothing
 from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import EventQuery
-from cod.web.api.routes import Q, Route, named, number
+from cod.web.api.routes import Q, Route, named
 from cod.web.http.errors import MEASURES_ONLY, HttpProblem, unexpected
 from cod.web.http.representations import as_json, encoded, tags
 from cod.web.http.request import PREFIX, MemoryBody, WebRequest, unquoted
@@ -114,10 +115,8 @@ class JsonBody(MemoryBody):
             return request.send(200, b"", "text/event-stream")
         if refusal := hub.refusal(who):
             raise HttpProblem(503, "busy", refusal)
-        last = request.getHeader("last-event-id") or ""
-        return await EventStream(hub, request, who, request.caller).start(
-            number(last) if query.after is None and last else query.after
-        )
+        last = query.after or request.getHeader("last-event-id") or ""
+        return await EventStream(hub, request, who, request.caller).start(position_of(last))
 
     # ------------------------------------------------ a route
 

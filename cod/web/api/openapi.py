@@ -20,6 +20,7 @@ from cod.web.api.changes import (
     pattern,
     resource_get,
 )
+from cod.web.api.event_texts import POSITION
 from cod.web.api.models import Query
 from cod.web.api.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.web.api.resources import ROUTES
@@ -300,9 +301,10 @@ _EVENTS = {
     "operationId": "get_events",
     "summary": "Follow transitions, priming progress and notices as server-sent events",
     "description": (
-        "Rights: Everybody who is signed in, of what they may see. Events `transition` (with the"
-        " history row's id as event id), `progress` and `notice`. Resume with `after` or the"
-        " Last-Event-ID header; notices at least as young as that transition come again."
+        "Rights: Everybody who is signed in, of what they may see. Events `transition` (a history"
+        " row), `progress` and `notice`. Resume with the id of the last event in `after` or the"
+        " Last-Event-ID header: nothing is missed, and some may come again, with the same `id` in"
+        " their data."
     ),
     "tags": ["events"],
     "parameters": [
@@ -310,7 +312,7 @@ _EVENTS = {
             "name": "after",
             "in": "query",
             "required": False,
-            "schema": {"type": "integer", "minimum": 0},
+            "schema": {"type": "string", "pattern": POSITION},
         },
         {"name": "Last-Event-ID", "in": "header", "required": False, "schema": _TEXT},
     ],

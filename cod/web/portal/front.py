@@ -266,6 +266,7 @@ class Portal:
             "home": "",
             "part": "",
             "last_event": None,
+            "follow_from": None,
             "site_hold": None,
             "unread": 0,
             "can": partial(_can, visit.who),
@@ -434,11 +435,13 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
-    """Return the variables that a page loads, the numbers of unread notices and of the navigation,
-    and the last event that the page knows of: the page's event stream begins after it. For
-    administrators the variables say on each page whether the site is held."""
+    """Return what a page loads, how many notices are unread, the numbers of the navigation, and the
+    last event that a page knows of: its stream tells of later ones (`follow_from`; None: one with a
+    lower id may come). Administrators are told on each page that the site is held."""
+    last, is_whole = views.last_events(tx)
     shared = {
-        "last_event": views.last_event(tx),
+        "last_event": last,
+        "follow_from": last if is_whole else None,
         "nav_counts": {} if page.public else views.attention(tx, groups=ask.who.groups),
         "site_hold": hold.counts(tx) if ask.who.admin else None,
         "unread": reading.unread(tx, ask.who),

@@ -14,6 +14,7 @@ from cod import model, states
 from cod.flows import servers, views
 from cod.flows.nodes import faults
 from cod.states import ConflictKind, NodeEvent, NodeState
+from cod.web.api.event_texts import POSITION
 from cod.web.api.models import Items, OneOrSeveral, Paged, Query, Reply, ReplyOf
 from cod.web.api.routes import ADMINS, ANYBODY, Shaped, as_it_is, listed, nothing, paged, route
 
@@ -155,10 +156,9 @@ class ServerInfo(Reply):
 class EventQuery(Query):
     """Position at which to begin in the events."""
 
-    after: int | None = Field(
+    after: str | None = Field(
         default=None,
-        ge=0,
-        le=2**62,
+        pattern=POSITION,
         description="id of the last event seen; left out: only new ones",
     )
 
