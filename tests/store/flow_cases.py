@@ -679,9 +679,10 @@ def notices__webhook_feed__gather(lab: Lab) -> Call:
     group = groups.ensure(lab.tx, "site", lab.now)
     wanted = {"webhook": "https://h.example.org/", "events": ["vclusters"]}
     group_flows.change(lab.tx, group.name, wanted, now=lab.now)
-    webhook_feed.gather(lab.tx, lab.now)
+    webhook_feed.gather(lab.tx, {}, lab.now)
     founded(lab)
-    return bound(webhook_feed.gather, lab.now + 60)
+    ids = webhook_feed.look(lab.tx, {})["vclusters"].ids
+    return bound(webhook_feed.gather, {"vclusters": ids[-1]}, lab.now + 60)
 
 
 @case

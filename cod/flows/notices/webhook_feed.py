@@ -1,17 +1,20 @@
 """Events of nodes and vclusters, collected into posts for the webhooks of groups that subscribe to
 them.
 
-`due` only reads; `gather` writes. A post is delivered, tried again and shown like a notice.
+`look` only looks; `gather` writes. What a post has in it is delivered, tried again and shown like a
+notice. It has the rows of a history before which none comes any more, as the server that gathers
+has seen (`policy.following`).
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from cod.model import Group
+from cod.policy import following
 from cod.quantity import counted
 from cod.store.engine import Tx
 from cod.store.notices import notices, webhook_feed
@@ -22,27 +25,46 @@ KEPT = 14 * 86400.0  # seconds that posts can be looked at, and sent again
 BATCH = 200  # older posts that are deleted at a time
 
 
-def due(tx: Tx, now: float) -> bool:
-    """Return whether there is something for `gather` to do."""
-    readers = webhook_feed.readers(tx)
+Following = following.Following
+
+
+class PostedEvents(NamedTuple):
+    """Progress of the events of a kind.
+
+    mark    they were posted up to this row; None: not yet
+    wanted  a group wants them
+    ids     rows that are new to the one who asks
+    """
+
+    mark: int | None
+    wanted: bool
+    ids: list[int]
+
+
+def look(tx: Tx, readers: Mapping[str, Following]) -> dict[str, PostedEvents]:
+    """Return how far events were posted, by kind; `readers`: what the one who asks has seen."""
+    wanted = webhook_feed.readers(tx)
+    found = {}
     for kind in webhook_feed.KINDS:
-        mark = webhook_feed.mark(tx, kind)
-        if (mark is None) == bool(readers[kind]):
-            return True
-        if mark is not None and webhook_feed.happened(tx, kind, mark, now):
-            return True
-    return False
+        mark, ids = webhook_feed.mark(tx, kind), list[int]()
+        if mark is not None and wanted[kind]:
+            known = readers.get(kind) or Following(mark)
+            ids = known.unseen(webhook_feed.ids_after(tx, kind, max(mark, known.floor)))
+        found[kind] = PostedEvents(mark, bool(wanted[kind]), ids)
+    return found
 
 
-def gather(tx: Tx, now: float) -> int:
-    """Write the posts that are due; return how many. If several servers do this at once, one writes
-    the posts."""
+def gather(tx: Tx, until: Mapping[str, int], now: float) -> int:
+    """Write the posts of what happened up to these rows, by kind; how many. Of several servers that
+    do so at once one does it."""
     readers = webhook_feed.readers(tx)
     notices.forget_events(tx, now - KEPT, BATCH)
-    return sum(_gather(tx, kind, readers[kind], now) for kind in webhook_feed.KINDS)
+    return sum(
+        _gather(tx, kind, readers[kind], until.get(kind, 0), now) for kind in webhook_feed.KINDS
+    )
 
 
-def _gather(tx: Tx, kind: str, readers: Sequence[Group], now: float) -> int:
+def _gather(tx: Tx, kind: str, readers: Sequence[Group], until: int, now: float) -> int:
     mark = webhook_feed.mark(tx, kind)
     if not readers:
         webhook_feed.end(tx, kind)
@@ -50,8 +72,9 @@ def _gather(tx: Tx, kind: str, readers: Sequence[Group], now: float) -> int:
     if mark is None:
         webhook_feed.begin(tx, kind)
         return 0
-    rows = webhook_feed.happened(tx, kind, mark, now)
-    if not rows or not webhook_feed.move(tx, kind, mark, rows[-1].id):
+    rows = webhook_feed.happened(tx, kind, mark, until)
+    end = rows[-1].id if rows else until
+    if end <= mark or not webhook_feed.move(tx, kind, mark, end):
         return 0
     return _post(tx, kind, readers, rows, now)
 

@@ -53,14 +53,19 @@ class Notifier(Claimer):
         site: SiteRef,
     ) -> None:
         super().__init__(reactor, pool, log, "looking for notices to deliver", POLL)
-        self._server, self._clock, self._senders = server_name, clock, senders
+        self._reactor, self._server, self._clock, self._senders = (
+            reactor,
+            server_name,
+            clock,
+            senders,
+        )
         self._site = site
         self._busy: set[Target] = set()
+        self._readers: dict[str, webhook_feed.Following] = {}  # of events, by kind
 
     async def look(self) -> None:
-        """Claim due deliveries, and begin them."""
-        if await self._pool.read(webhook_feed.due, self._clock()):
-            await self._pool.run(webhook_feed.gather, self._clock())
+        """Claim notices that are due, and begin to deliver them."""
+        await self._gather()
         hour = self._site.current.notices.digest_hour
         if await self._pool.read(mail_choices.digests_due, hour, self._clock()):
             await self._pool.run(mail_choices.send_digests, hour, self._clock())
@@ -69,6 +74,22 @@ class Notifier(Claimer):
         ):
             self._busy.add(delivery.to)
             self.begin(self._deliver(delivery))
+
+    async def _gather(self) -> None:
+        """Write posts of what happened."""
+        begun = self._reactor.seconds()
+        feeds = await self._pool.read(webhook_feed.look, self._readers)
+        for kind, (mark, _, ids) in feeds.items():
+            if mark is not None:
+                reader = self._readers.setdefault(kind, webhook_feed.Following(mark))
+                reader.settle(mark)
+                reader.see(ids, begun, self._reactor.seconds())
+        until = {kind: reader.floor for kind, reader in self._readers.items()}
+        if any(
+            (mark is None) == wanted or (mark is not None and until[kind] > mark)
+            for kind, (mark, wanted, _) in feeds.items()
+        ):
+            await self._pool.run(webhook_feed.gather, until, self._clock())
 
     async def _deliver(self, delivery: Delivery) -> None:
         what = f"notice {delivery.notice.id} by {delivery.send.channel}"

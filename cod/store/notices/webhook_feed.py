@@ -1,23 +1,22 @@
 """Events of nodes and vclusters, for groups that have them posted to their webhooks.
 
-A mark records up to which row of a history events were posted: `marks.at` holds the row's id. Rows
-younger than `SETTLED` are left for the next time, because MariaDB may commit them out of order.
+A mark says up to which row of a history it was posted: `marks.at` holds the row's id.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Table, func, select
+from sqlalchemy import ColumnElement, Table, and_, func, select
 
 from cod.model import Group
 from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx
+from cod.store.notices import events
 from cod.store.people import groups
 
 KINDS = ("vclusters", "nodes")
-SETTLED = 2.0  # seconds
 _MOST = 1000  # rows at a time
 
 
@@ -69,23 +68,23 @@ def _name(kind: str) -> str:
 _TABLES: dict[str, Table] = {"vclusters": t.vcluster_history, "nodes": t.node_history}
 
 
-def happened(tx: Tx, kind: str, after: int, now: float) -> list[Happened]:
-    """Return the rows after `after` with their events, oldest first."""
-    rows = _nodes(tx, after) if kind == "nodes" else _vclusters(tx, after)
-    settled = []
-    for row in rows:
-        if row.at > now - SETTLED:
-            break
-        settled.append(row)
-    return settled
+def ids_after(tx: Tx, kind: str, row: int) -> list[int]:
+    """Return the rows of the history after that one."""
+    return events.ids_after(tx, _TABLES[kind], row)
 
 
-def _vclusters(tx: Tx, after: int) -> list[Happened]:
+def happened(tx: Tx, kind: str, after: int, until: int) -> list[Happened]:
+    """Return what happened after the row `after`, up to the row `until`, oldest first."""
+    id_ = _TABLES[kind].c.id
+    return (_nodes if kind == "nodes" else _vclusters)(tx, and_(id_ > after, id_ <= until))
+
+
+def _vclusters(tx: Tx, where: ColumnElement[bool]) -> list[Happened]:
     h, v = t.vcluster_history.c, t.vclusters.c
     query = (
         select(v.group_id, h.id, h.at, v.name, h.event, h.state, h.size, h.expires_at)
         .join_from(t.vcluster_history, t.vclusters, h.vcluster_id == v.id)
-        .where(h.id > after)
+        .where(where)
         .order_by(h.id)
         .limit(_MOST)
     )
@@ -96,9 +95,9 @@ def _vclusters(tx: Tx, after: int) -> list[Happened]:
     ]
 
 
-def _nodes(tx: Tx, after: int) -> list[Happened]:
-    """Return the events of nodes. A row of the history has only the vcluster after the event, so
-    each event is read with the vcluster that held the node before it."""
+def _nodes(tx: Tx, where: ColumnElement[bool]) -> list[Happened]:
+    """Return the nodes' events, each with the vcluster that the node left, if any: the row has only
+    the vcluster after the event."""
     h, n, v = t.node_history.c, t.nodes.c, t.vclusters.alias()
     query = (
         select(
@@ -116,7 +115,7 @@ def _nodes(tx: Tx, after: int) -> list[Happened]:
         )
         .join_from(t.node_history, t.nodes, h.node_id == n.id)
         .outerjoin(v, h.vcluster_id == v.c.id)
-        .where(h.id > after)
+        .where(where)
         .order_by(h.id)
         .limit(_MOST)
     )
