@@ -13,18 +13,19 @@ from cod.cli.show import client, for_programs, moment, size, with_json
 @click.command()
 @click.option(
     "--after",
-    type=click.IntRange(0),
-    help="Start after the event with this id; 0: at the beginning.",
+    help="Start after this position, which --json shows; 0: at the beginning.",
 )
 @with_json
-def events(ctx: click.Context, after: int | None) -> None:
+def events(ctx: click.Context, after: str | None) -> None:
     """Follow transitions, priming progress and notices until Ctrl-C; with --json one object a line.
 
     Example:
       cod events --after 0
     """
-    for kind, value in client(ctx).events(after):
-        click.echo(json.dumps({"event": kind, **value}) if for_programs() else line(kind, value))
+    here = client(ctx)
+    for kind, value in here.events(after):
+        row = {"event": kind, **value, "position": here.position}
+        click.echo(json.dumps(row) if for_programs() else line(kind, value))
 
 
 def line(kind: str, value: Any) -> str:

@@ -167,17 +167,18 @@ def _trust(ca_file: str | None, pin: str) -> ssl.SSLContext:
 class Client:
     """Requests to one server.
 
-    server   path of a UNIX socket, or http(s)://HOST:PORT
-    token    a bearer token
-    timeout  seconds to wait for one answer
-    ca_file  authorities that may sign the server's certificate (PEM); None: the system's
-    pin      SHA-256 of the server's certificate, hex (colons may be in it): no other certificate is
-             accepted
-    sleep    waits between repetitions
-    dry_run  ask what changes would do, instead of making them: each raises `WouldChange`
+    server    path of a UNIX socket, or http(s)://HOST:PORT
+    token     a bearer token
+    timeout   seconds for one answer
+    ca_file   who signs the server's certificate (PEM); None: as the system has it
+    pin       SHA-256 of the server's certificate, hex (colons may be in it): that one and no other
+              is believed
+    sleep     waits between repetitions
+    dry_run   ask what changes would do, in place of making them: each raises `WouldChange`
+    position  of the stream of events that is followed: all up to there was told; '': not known yet
     """
 
-    dry_run = False
+    dry_run, position = False, ""
 
     def __init__(
         self,
@@ -296,11 +297,11 @@ class Client:
         self._read(reply)
         return dict(reply.headers)
 
-    def events(self, after: int | None = None) -> Generator[tuple[str, Any], None, None]:
-        """Yield (kind, value) of each event as it happens, for ever. Kinds are 'transition',
-        'progress' and 'notice'."""
+    def events(self, after: int | str | None = None) -> Generator[tuple[str, Any], None, None]:
+        """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or
+        'notice'. `after`: the `position` of a stream that was followed before."""
         reply = self._send(
-            "GET", "/events" + ("" if after is None else f"?after={after}"), None, {}
+            "GET", "/events" + ("" if after is None else f"?after={quote(str(after))}"), None, {}
         )
         if reply.status != 200:
             self._read(reply)
@@ -310,6 +311,8 @@ class Client:
                 name, _, value = line.decode().rstrip("\n").partition(": ")
                 if name == "event":
                     kind = value
+                elif name == "id":
+                    self.position = value
                 elif name == "data":
                     yield kind, json.loads(value)
         except OSError as error:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cod.client import Client
 from cod.core.nodes import transitions
 from cod.flows.people.access import digest
 from cod.model import Role
@@ -348,3 +349,16 @@ def test_a_node_that_moves_as_the_rules_say_is_told_once(site_with_people: Serve
     # n1 is looked at again, and not told
     assert [each["node"] for each in stream.until_node("n2")] == ["n2"]
     stream.close()
+
+
+def test_a_program_goes_on_where_it_was(site_with_people: Served) -> None:
+    served = site_with_people
+    for number in (1, 2):
+        add_node(served, f"n{number}", number)
+    with Client(served.local.server) as here:
+        heard = here.events(0)
+        assert next(heard)[1]["node"] == "n1"
+        position = here.position
+        heard.close()
+        assert next(here.events(position))[1]["node"] == "n2"
+        assert here.position != position

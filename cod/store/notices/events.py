@@ -12,7 +12,7 @@ from cod.store import tables as t
 from cod.store.engine import Tx
 
 AT_ONCE = 500  # rows
-RECENT = 2000  # rows: more than are written while a transaction of before may still commit
+RECENT = 1000  # rows: more than are written while a transaction of before may still commit
 TRANSITIONS, NOTICES = t.node_history, t.notices
 _h = TRANSITIONS.c
 
