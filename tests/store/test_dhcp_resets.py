@@ -78,7 +78,7 @@ def test_machines_reset_together_are_moved_as_one_by_one(
     batches = [asked(dice, count), asked(dice, count)]
     together = told(tx, batches, site)
     assert any(row["event"] == "asked" for row in map(dict, together[1]["node_history"]))
-    monkeypatch.setattr(flow, "_asked_ahead", lambda batch, asked: None)
+    monkeypatch.setattr(flow, "_move_ahead", lambda batch, asked: None)
     assert told(tx, batches, site) == together
 
 
