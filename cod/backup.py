@@ -42,7 +42,7 @@ from cod.store import schema
 from cod.store.images import images
 
 # subfolders of the data folder that a backup leaves out
-NOT_KEPT = {"run", "cache", "incoming", "images", "consoles"}
+NOT_KEPT = {"run", "cache", "incoming", "images", "consoles", "manager"}
 TRIES = 3  # snapshots of the database, where images are deleted while they are copied
 LARGEST_NAMED = 1 << 20  # bytes of a file outside the data folder that the site file names
 _FORMAT = 1

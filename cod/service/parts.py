@@ -305,7 +305,7 @@ def manager(context: PartContext) -> list[Any]:
     reactor, pool, site, clock = context.reactor, context.pool, context.site, context.clock
     settings, wake, name = context.settings, context.wake, context.settings.name
     gc.set_threshold(*GARBAGE)
-    planner = Manager(reactor, pool, site, name, clock, wake.effects)
+    planner = Manager(reactor, pool, site, name, clock, wake.effects, settings.memory)
     switchable, switch_kinds = drivers(reactor), switch_drivers.drivers(reactor)
     power = PowerEdge(reactor, pool, switchable, name, clock, site)
     switches = SwitchEdge(reactor, pool, switch_kinds, name, clock, site, wake.effects)

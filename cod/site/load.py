@@ -99,6 +99,11 @@ class Settings:
         return self.data / "consoles"
 
     @property
+    def memory(self) -> Path:
+        """Return the file in which this server remembers how far its database had come."""
+        return self.data / "manager" / f"{quote(self.name, safe='')}.seen"
+
+    @property
     def webhook_key(self) -> Path:
         """Return the file of the secret from which webhooks' keys are derived. Servers that share a
         database share the secret."""

@@ -75,6 +75,7 @@ def places(settings: Settings) -> list[Place]:
         # the part images removes files that the part web has put there
         Place(settings.incoming, "web", GROUP, 0o770, (0o770, 0o640), made=True),
         Place(settings.consoles, "manager", GROUP, 0o750, (0o750, 0o640), made=True),
+        Place(settings.memory.parent, "manager", GROUP, 0o750, (0o750, 0o640), made=True),
         Place(settings.authority, "edge", GROUP, 0o750),
         Place(settings.authority / "ca.key", "edge", GROUP, 0o600),
         Place(settings.authority / "ca.crt", "edge", GROUP, 0o640),

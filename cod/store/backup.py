@@ -102,6 +102,7 @@ def restore(
         rows = _load(tx, path)
         _disbelieve(tx, now)
         watermarks.forget(tx, watermarks.HOLD)
+        watermarks.forget(tx, watermarks.DATABASE)  # what servers have seen was another's
         if hold:
             stories.begin_hold(tx, "it was restored from a backup", now)
         else:

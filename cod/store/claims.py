@@ -15,14 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select, update
+from sqlalchemy import func, insert, select, update
 
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.rows import Rows
 
 MANAGER = "manager"
-_c = t.claims.c
+_c, _m = t.claims.c, t.marks.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,29 @@ class Claim:
 
 
 _ROWS = Rows(Claim, t.claims)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Numbers by which a database is found to be behind: of one `database` they only grow.
+
+    database    its name; one that was restored from a backup has another
+    losses      how many times it was found to have lost its last commits
+    generation  of the manager's claim, as `acts`; 0: there is none
+    """
+
+    database: str
+    losses: int
+    generation: int
+    acts: int
+
+    def is_behind(self, seen: Progress) -> bool:
+        """Return whether the database has lost what was seen, which nobody has noticed yet."""
+        if self.database != seen.database or self.losses > seen.losses:
+            return False
+        return (
+            self.losses < seen.losses or self.generation < seen.generation or self.acts < seen.acts
+        )
 
 
 class Lost(Exception):
@@ -94,13 +118,6 @@ def is_unchanged(row: Claim, seen: Claim) -> bool:
     )
 
 
-def went_back(tx: Tx, held: Claim) -> bool:
-    """Return whether the row is older than its owner has seen it, because the database has lost its
-    last commits. The number of acts only grows."""
-    row = _ROWS.get(tx, held.name, lock=True)
-    return row is None or row.generation < held.generation or row.acts < held.acts
-
-
 def confirm(tx: Tx, claim: Claim) -> None:
     """Raise `Lost` unless the claim is still its owner's, until this transaction ends."""
     held = (
@@ -110,6 +127,28 @@ def confirm(tx: Tx, claim: Claim) -> None:
     )
     if not _ROWS.set_where(tx, *held, acts=_c.acts + 1):
         raise Lost(f"the claim {claim.name} is not {claim.owner}'s any more")
+
+
+def progress(tx: Tx, *, lock: bool = False) -> Progress | None:
+    """Return how far the database has come; None while it has no name."""
+    query = (
+        select(_m.about, _m.at, func.coalesce(_c.generation, 0), func.coalesce(_c.acts, 0))
+        .outerjoin_from(t.marks, t.claims, _c.name == MANAGER)
+        .where(_m.name == watermarks.DATABASE)
+    )
+    row = tx.execute(query.with_for_update() if lock else query).one_or_none()
+    return None if row is None else Progress(row[0], int(row[1]), row[2], row[3])
+
+
+def name_database(tx: Tx, name: str) -> None:
+    """Name the database, which has no name yet. IntegrityError when another server does it at the
+    same moment."""
+    tx.execute(insert(t.marks).values(name=watermarks.DATABASE, at=0.0, about=name))
+
+
+def count_loss(tx: Tx, seen: Progress) -> None:
+    """Count the loss of what was seen, so that it is noticed once."""
+    tx.execute(update(t.marks).where(_m.name == watermarks.DATABASE).values(at=seen.losses + 1.0))
 
 
 def interrupt(tx: Tx, name: str) -> None:

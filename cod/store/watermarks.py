@@ -16,6 +16,8 @@ from cod.store.rows import upsert
 ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
 """RESERVED counts changes of what reservations in advance leave to others: a grant planned before
 one is stale. HOLD is there while the site is held: since when."""
+DATABASE = "database"
+"""Names the database, and counts its losses (`claims.Progress`)."""
 OLDEST_SCHEMA = "oldest schema"
 """Programs that were written for this schema, and for later ones, work with the database."""
 

@@ -5,7 +5,7 @@ Every second it asks the database whether anything has changed, and runs a pass 
 time alone may require one (`flows.scheduler.plan.due`: a lease, a deadline or an inertia ends), and
 at least every ten seconds. A wake-up makes it look at once; but for a while after each look,
 wake-ups are gathered. Only the server that holds the claim does anything: the others look every
-second whether the claim is over.
+second whether the claim is over, and whether the database has lost commits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
@@ -21,10 +22,11 @@ from twisted.internet.defer import Deferred, ensureDeferred
 
 from cod.claimkeeper import ClaimKeeper
 from cod.flows.claims import Claim
-from cod.flows.nodes import deadlines, hold
+from cod.flows.nodes import deadlines
 from cod.flows.scheduler import apply_plan, maintenance, plan
 from cod.model import Effect, Refused, SiteRef
 from cod.pool import Pool
+from cod.workers.lost_commits import LostCommits
 
 PERIOD = 1.0  # seconds between looks
 # After a look, wake-ups are gathered for the time that the look took, times this factor, at most
@@ -44,7 +46,7 @@ log = logging.getLogger("cod.manager")
 
 class Manager(Service):
     """One server's manager. `effects` carries out the wake-ups that flows return; `server` names
-    this server."""
+    this server; in the file `memory` it remembers how far the database had come."""
 
     def __init__(
         self,
@@ -54,10 +56,12 @@ class Manager(Service):
         server: str,
         clock: Callable[[], float],
         effects: Callable[[Iterable[Effect]], object],
+        memory: Path | None = None,
     ) -> None:
         self._reactor, self._pool, self._site = reactor, pool, site
         self._clock, self._effects = clock, effects
         self._keeper = ClaimKeeper(reactor, pool, "manager", server, CLAIM)
+        self._losses = LostCommits(reactor, pool, server, memory)
         self._pulse: object = None
         self._seen: plan.Observed | None = None
         self._still: plan.NoChange | None = None
@@ -124,7 +128,7 @@ class Manager(Service):
             return
         now = self._clock()
         self._watch_clock(now)
-        if await self._pool.read(hold.lasts):
+        if await self._losses.look(now):
             return
         try:
             effects = await self._pool.run(
@@ -180,14 +184,10 @@ class Manager(Service):
     async def _hold(self) -> Claim | None:
         """Return the claim, renewed in time; None while it is another server's."""
         now = self._clock()
-        before = self._keeper.claim
-        if (
-            before is not None
-            and self._keeper.is_due()
-            and await self._pool.run(hold.watch, claim=before, now=now)
-        ):
-            log.error("the database has lost its last commits: the site is held")
+        before, is_due = self._keeper.claim, self._keeper.is_due()
         claim = await self._keeper.keep(now)
+        if is_due:
+            await self._losses.look(now, renewed=claim is not None)
         if (before is None) != (claim is None):
             self._next_pass = 0.0
             log.info("this server is %s the manager", "now" if claim else "no longer")

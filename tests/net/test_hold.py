@@ -27,6 +27,7 @@ from tests.store.agentlab import Lab
 from tests.store.manager_world import arrive, furnish, in_tx, states
 
 pytestmark = pytest.mark.slow
+MANAGERS = t.claims.c.name == "manager"
 
 
 def wishes(tx: Tx) -> list[str | None]:
@@ -404,22 +405,178 @@ def test_why_an_agent_could_not_look_is_told(tx: Tx, site: Site) -> None:
     assert verdicts(tx) == {"node1": "agrees"}
 
 
+def remembered(engine: Engine) -> dict[str, Any]:
+    """Return the manager's claim as it is in the database now."""
+    with engine.begin() as tx:
+        return dict(tx.execute(select(t.claims).where(MANAGERS)).mappings().one())
+
+
+def forgets(engine: Engine, row: dict[str, Any]) -> None:
+    """Have the database forget what became of the manager's claim since."""
+    with engine.begin() as tx:
+        tx.execute(update(t.claims).where(MANAGERS).values(**row))
+
+
+def is_told(engine: Engine) -> list[str]:
+    """Return the kinds of all notices."""
+    with engine.begin() as tx:
+        return list(tx.scalars(select(t.notices.c.kind)))
+
+
 def test_a_lost_tail_of_the_database_holds_the_site_and_is_told(engine: Engine, site: Site) -> None:
     in_tx(engine, furnish, 1)
     house = House(engine, site)
     house.manager.startService()
     house.seconds(1)
-    with engine.begin() as tx:
-        acts = tx.scalar(select(t.claims.c.acts))
+    before = remembered(engine)
     house.seconds(30)
     assert in_tx(engine, hold.lasts) is False
-    with engine.begin() as tx:
-        tx.execute(update(t.claims).values(acts=acts))
-    house.seconds(20)
+    forgets(engine, before)
+    house.seconds(2)
     held = in_tx(engine, hold.show)
     assert held.why == "its database has lost its last commits"
+    assert is_told(engine) == ["site-held"]
+    in_tx(engine, hold.end, house.clock.seconds())
+    house.seconds(30)
+    assert in_tx(engine, hold.lasts) is False, "one loss holds the site once"
+
+
+def test_a_server_that_does_not_manage_holds_the_site_when_the_manager_is_gone(
+    engine: Engine, site: Site
+) -> None:
+    in_tx(engine, furnish, 1)
+    house = House(engine, site)
+    house.manager.startService()
+    other = House(engine, site, "b", house.clock)
+    other.manager.startService()
+    house.seconds(1)
+    before = remembered(engine)
+    house.seconds(30)
+    house.manager.stopService()
+    house.seconds(1)
+    forgets(engine, before)
+    other.seconds(2)
+    assert in_tx(engine, hold.show).why == hold.LOST
+    assert is_told(engine) == ["site-held"]
+
+
+def test_a_server_that_is_started_anew_finds_what_was_lost_meanwhile(
+    engine: Engine, site: Site, tmp_path: Path
+) -> None:
+    """All servers died, and the database with them."""
+    in_tx(engine, furnish, 1)
+    first, second = tmp_path / "a" / "seen", tmp_path / "b" / "seen"
+    house = House(engine, site, memory=first)
+    other = House(engine, site, "b", house.clock, memory=second)
+    house.manager.startService()
+    other.manager.startService()
+    house.seconds(31)
+    before = remembered(engine)
+    create(engine, site, size=1)
+    house.seconds(2)
+    assert set(in_tx(engine, states).values()) == {"prime"}
+    house.manager.stopService()
+    other.manager.stopService()
+    forgets(engine, before)
+
+    again = House(engine, site, clock=house.clock, memory=first)
+    again.manager.startService()
+    again.seconds(1)
+    assert in_tx(engine, hold.show).why == hold.LOST
+    in_tx(engine, hold.end, house.clock.seconds())
+    again.manager.stopService()
+    late = House(engine, site, "b", house.clock, memory=second)
+    late.manager.startService()
+    late.seconds(30)
+    assert in_tx(engine, hold.lasts) is False, "the other server knows of the same loss"
+    assert is_told(engine).count("site-held") == 1
+
+
+def test_a_loss_that_is_itself_lost_holds_the_site_again(engine: Engine, site: Site) -> None:
+    in_tx(engine, furnish, 1)
+    house = House(engine, site)
+    house.manager.startService()
+    house.seconds(1)
+    before = remembered(engine)
+    house.seconds(30)
+    forgets(engine, before)
+    house.seconds(2)
+    assert in_tx(engine, hold.lasts)
+    in_tx(engine, hold.end, 0.0)  # as it was before the hold
     with engine.begin() as tx:
-        assert list(tx.scalars(select(t.notices.c.kind))) == ["site-held"]
+        tx.execute(update(t.marks).where(t.marks.c.name == watermarks.DATABASE).values(at=0.0))
+    house.seconds(2)
+    assert in_tx(engine, hold.lasts)
+
+
+def test_a_restored_database_is_no_lost_tail(engine: Engine, site: Site, tmp_path: Path) -> None:
+    """A restore holds the site by itself, unless it was told not to."""
+    stamped(engine)
+    in_tx(engine, furnish, 1)
+    house = House(engine, site, memory=tmp_path / "seen")
+    house.manager.startService()
+    house.seconds(1)
+    backup(engine, tmp_path / "backup")
+    house.seconds(60)
+    house.manager.stopService()
+    restore(engine, tmp_path / "backup", house.clock.seconds(), replace=True, hold=False)
+    again = House(engine, site, clock=house.clock, memory=tmp_path / "seen")
+    again.manager.startService()
+    again.seconds(10)
+    before = remembered(engine)
+    again.seconds(20)
+    assert in_tx(engine, hold.lasts) is False
+    forgets(engine, before)
+    again.seconds(2)
+    assert in_tx(engine, hold.lasts), "it remembers the new database"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'["a", 1, 2, "x"]', b"[]"])
+def test_a_memory_that_cannot_be_read_or_written_keeps_no_manager(
+    engine: Engine, site: Site, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_tx(engine, furnish, 1)
+    (tmp_path / "seen").write_bytes(content)
+    (tmp_path / "seen.new").mkdir()
+    house = House(engine, site, memory=tmp_path / "seen")
+    house.manager.startService()
+    create(engine, site, size=1)
+    house.seconds(5)
+    assert set(in_tx(engine, states).values()) == {"prime"}
+    told = [each for each in caplog.messages if "seen.new" in each]
+    assert len(told) == 1
+    (tmp_path / "seen.new").rmdir()
+    house.seconds(5)
+    assert (tmp_path / "seen").read_bytes() != content
+
+
+def test_what_is_seen_of_a_database_is_written_once_a_second_at_most(
+    engine: Engine, site: Site, tmp_path: Path
+) -> None:
+    house = House(engine, site, memory=tmp_path / "seen")
+    house.manager.startService()
+    house.seconds(8)
+    written = (tmp_path / "seen").read_bytes()
+    with engine.begin() as tx:
+        claim = claims.find(tx, "manager")
+        assert claim is not None
+        claims.confirm(tx, claim)
+    house.manager.wake()
+    house.clock.advance(0.25)
+    assert (tmp_path / "seen").read_bytes() == written
+    house.seconds(2)
+    assert (tmp_path / "seen").read_bytes() != written
+
+
+def test_only_a_database_that_is_older_than_it_was_seen_has_lost_commits() -> None:
+    seen = claims.Progress("a 1.0", 1, 5, 70)
+    assert not seen.is_behind(seen)
+    assert not replace(seen, generation=6, acts=71).is_behind(seen)
+    assert replace(seen, generation=4, acts=71).is_behind(seen)
+    assert replace(seen, acts=69).is_behind(seen)
+    assert replace(seen, losses=0, acts=100).is_behind(seen)
+    assert not replace(seen, losses=2, generation=1, acts=1).is_behind(seen)
+    assert not replace(seen, database="b 1.0", generation=1, acts=1).is_behind(seen)
 
 
 def test_a_plan_that_is_being_carried_out_ends_when_the_site_is_held(tx: Tx) -> None:
@@ -428,7 +585,6 @@ def test_a_plan_that_is_being_carried_out_ends_when_the_site_is_held(tx: Tx) -> 
     hold.start(tx, 1.0)
     with pytest.raises(claims.Lost):
         claims.confirm(tx, claim)
-    assert not claims.went_back(tx, claim)
     again = claims.hold(tx, "manager", "a", 2.0, 10.0, claim)
     assert again is not None
     claims.confirm(tx, again)
@@ -437,10 +593,15 @@ def test_a_plan_that_is_being_carried_out_ends_when_the_site_is_held(tx: Tx) -> 
 def test_a_claim_that_grows_or_was_taken_over_is_no_lost_tail(tx: Tx) -> None:
     mine = claims.hold(tx, "manager", "a", 0.0, 10.0)
     assert mine is not None
-    assert not claims.went_back(tx, mine)
+    claims.name_database(tx, "a 0.0")
+    seen = claims.progress(tx)
+    assert seen is not None
     claims.hold(tx, "manager", "a", 5.0, 10.0, mine)
-    assert not claims.went_back(tx, mine)
     claims.hold(tx, "manager", "b", 100.0, 10.0, over=claims.find(tx, "manager"))
-    assert not claims.went_back(tx, mine)
+    found = claims.progress(tx)
+    assert found is not None
+    assert (found.is_behind(seen), seen.is_behind(found)) == (False, True)
     tx.execute(t.claims.delete())
-    assert claims.went_back(tx, mine)
+    gone = claims.progress(tx)
+    assert gone is not None
+    assert gone.is_behind(seen)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ class House:
         server: str = "a",
         clock: Clock | None = None,
         ahead: float = 0.0,
+        memory: Path | None = None,
     ) -> None:
         self.clock = clock or Clock()
         self.pool = HandPool(engine)
@@ -48,6 +50,7 @@ class House:
             server,
             lambda: self.clock.seconds() + ahead,
             self._carry_out,
+            memory,
         )
 
     def _carry_out(self, effects: Iterable[Effect]) -> None:
@@ -162,7 +165,7 @@ def test_planning_does_not_hold_up_writers(house: House, engine: Engine) -> None
     house.manager.startService()
     with engine.connect() as other:
         house.seconds(1)
-        assert house.pool.reads == {"find", "lasts", "pulse", "look"}
+        assert house.pool.reads == {"find", "observe", "pulse", "look"}
         house.pool.before = lambda name: (
             other.rollback() if name not in house.pool.reads else other.exec_driver_sql("SELECT 1")
         )  # holds the write lock whenever something is only read

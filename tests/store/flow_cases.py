@@ -856,9 +856,9 @@ def scheduler__apply_plan__waits(lab: Lab) -> Call:
 
 @case
 def nodes__hold__watch(lab: Lab) -> Call:
-    claim = claims.hold(lab.tx, "manager", "a", lab.now, 10.0)
-    assert claim is not None
-    return partial(hold.watch, claim=replace(claim, acts=claim.acts + 1), now=lab.now)
+    claims.name_database(lab.tx, "a 1.0")
+    seen = claims.Progress("a 1.0", 0, 1, 1)
+    return partial(hold.watch, seen=seen, name="a 2.0", now=lab.now)
 
 
 @case

@@ -20,6 +20,7 @@ from cod.store import claims, stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 
+Progress = claims.Progress
 BY_HAND = "an administrator holds it"
 LOST = "its database has lost its last commits"
 KEPT = "an administrator keeps it as it is: its machine and the database differ"
@@ -89,16 +90,23 @@ def end(tx: Tx, now: float) -> SiteHold:
     return show(tx)
 
 
-def watch(tx: Tx, *, claim: claims.Claim, now: float) -> bool:
-    """Hold the site if the manager's claim in the database is older than its owner knows: then the
-    database has lost its last commits. Return whether it has. No message of a machine ever holds
-    the site."""
-    if not claims.went_back(tx, claim):
-        return False
-    if not lasts(tx):
-        start(tx, now, LOST)
-        notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
-    return True
+def observe(tx: Tx) -> tuple[bool, Progress | None]:
+    """Return whether the site is held, and how far the database has come; None: it has no name."""
+    return lasts(tx), claims.progress(tx)
+
+
+def watch(tx: Tx, seen: Progress | None, *, name: str, now: float) -> None:
+    """Hold the site if the database is behind what a server has `seen` of it: then it has lost its
+    last commits. A database without a name gets `name`. No message of a machine ever holds the
+    site."""
+    found = claims.progress(tx, lock=True)
+    if found is None:
+        claims.name_database(tx, name)
+    elif seen is not None and found.is_behind(seen):
+        claims.count_loss(tx, seen)
+        if not lasts(tx):
+            start(tx, now, LOST)
+            notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
 
 
 def counts(tx: Tx) -> dict[str, int] | None:

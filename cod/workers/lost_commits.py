@@ -1,0 +1,93 @@
+"""A server's memory of how far the database has come: a database that is behind it has lost its
+last commits, and the site is held.
+
+Every server that may manage looks, also while another does, and remembers in a file, so that a loss
+is found that befell the database while no server ran. A file that was not written in time is behind
+the truth: by it a loss may be missed, and none is found where there was none.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import astuple, replace
+from pathlib import Path
+from typing import Any
+
+from cod.flows.nodes import hold
+from cod.flows.nodes.hold import Progress
+from cod.pool import Pool
+
+WRITTEN = 1.0  # seconds between two writings of the file at least
+
+log = logging.getLogger("cod.manager")
+
+
+class LostCommits:
+    """The memory of the server `server`, in the file `memory`; None: while this process runs."""
+
+    def __init__(self, reactor: Any, pool: Pool, server: str, memory: Path | None) -> None:
+        self._reactor, self._pool, self._server = reactor, pool, server
+        self._memory = memory
+        self._seen = self._written = _read(memory) if memory is not None else None
+        self._next_at = float("-inf")
+        self._is_written = True  # the last attempt to write went well
+
+    async def look(self, now: float, *, renewed: bool = False) -> bool:
+        """Return whether the site is held. Hold it if the database is behind what was seen.
+
+        renewed  this server has got or renewed the manager's claim since the last look, which is an
+                 act more
+        """
+        seen = self._seen
+        if seen is not None and renewed:
+            seen = replace(seen, acts=seen.acts + 1)
+        held, found = await self._pool.read(hold.observe)
+        is_behind = found is not None and seen is not None and found.is_behind(seen)
+        if is_behind or found is None:
+            if is_behind:
+                log.error("the database has lost its last commits: the site is held")
+            await self._pool.run(hold.watch, seen, name=f"{self._server} {now}", now=now)
+            held, found = await self._pool.read(hold.observe)
+        self._seen = found
+        self._remember()
+        return held
+
+    def _remember(self) -> None:
+        if self._memory is None or self._seen is None or self._seen == self._written:
+            return
+        if self._reactor.seconds() < self._next_at:
+            return
+        self._next_at = self._reactor.seconds() + WRITTEN
+        try:
+            _write(self._memory, self._seen)
+        except OSError as error:
+            if self._is_written:
+                log.error("a loss of the database may not be found after a restart: %s", error)
+            self._is_written = False
+        else:
+            self._written, self._is_written = self._seen, True
+
+
+def _read(memory: Path) -> Progress | None:
+    """Return what the file holds; None where that is nothing of use."""
+    try:
+        content = json.loads(memory.read_bytes())
+    except (OSError, ValueError):
+        return None
+    match content:
+        case [str(), int(), int(), int()]:
+            return Progress(*content)
+    return None
+
+
+def _write(memory: Path, seen: Progress) -> None:
+    """Write the file, whole or not at all: the host may lose its power with the database's."""
+    draft = memory.with_name(f"{memory.name}.new")
+    memory.parent.mkdir(mode=0o750, exist_ok=True)
+    with open(draft, "w", encoding="utf-8") as file:
+        json.dump(astuple(seen), file)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(memory)
