@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from sqlalchemy import Engine, LargeBinary, case, delete, insert, or_, select, update
+from sqlalchemy import Engine, LargeBinary, case, delete, insert, select, update
 
 from cod.states import UNBELIEVED, BurninState, Disk, NodeState
-from cod.store import dns_zones, schema, stories, watermarks
+from cod.store import schema, stories, watermarks
 from cod.store import tables as t
 from cod.store.engine import Tx, snapshot
 
@@ -197,7 +197,7 @@ def _insert(tx: Tx, name: str, rows: list[dict[str, Any]]) -> None:
 def _disbelieve(tx: Tx, now: float) -> None:
     for table in _FORGOTTEN:
         tx.execute(delete(table))
-    dns_zones.touch_all(tx, now)  # secondaries have seen serials that the backup does not know
+    stories.tell_anew(tx, now)
     tx.execute(update(t.keytabs).values(sealed=None))  # newer keys may have been made since
     a = t.power_actions  # generations have gone back: a wish of then would be taken for one of now
     tx.execute(
@@ -218,27 +218,7 @@ def _disbelieve(tx: Tx, now: float) -> None:
             state=BurninState.CANCELLED, ended_at=now, secret="", reason="restored from a backup"
         )
     )
-    v = t.volumes  # file servers have carried out changes that these rows do not know of
-    newer = case((v.c.sequence < int(now), int(now)), else_=v.c.sequence + 1)
-    tx.execute(
-        update(v).values(
-            sequence=newer,
-            applied=0,
-            next_at=now,
-            attempts=0,
-            claimed_by=None,
-            claim_expires=None,
-            reason="",
-            told=False,
-        )
-    )
-    n, p = t.nodes, t.switch_ports
-    boots = p.c.mac.in_(select(n.c.boot_mac))  # who knows which network it was put in since
-    tx.execute(
-        update(p)
-        .where(or_(p.c.seq > 0, boots))
-        .values(seq=p.c.seq + 1, wished_at=now, next_at=now, attempts=0, reason="", given_up=False)
-    )
+    n = t.nodes
     # A system that runs may have been installed after the backup, for another group. Its disks are
     # foreign, so that they are erased whole when the node is given back, and kept for nobody.
     disk = case((n.c.state == NodeState.ACTIVE, Disk.FOREIGN), else_=Disk.DIRTY)

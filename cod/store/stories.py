@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from sqlalchemy import delete, func, insert, literal, select, update
+from sqlalchemy import case, delete, func, insert, literal, or_, select, update
 
 from cod.model import Node, NodeStory
 from cod.states import NODE_RULES, UNAPPROVED, NodeEvent, NodeState, StoryVerdict
+from cod.store import dns_zones, vcms, watermarks
 from cod.store import tables as t
-from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.rows import Rows
@@ -83,6 +83,34 @@ def counts(tx: Tx) -> dict[str, int]:
 def forget_agreed(tx: Tx) -> None:
     """Forget the stories of nodes whose machines agree."""
     tx.execute(delete(t.node_stories).where(_s.verdict == StoryVerdict.AGREES))
+
+
+def tell_anew(tx: Tx, now: float) -> None:
+    """Have all told anew that stands in DNS, on file servers, on switches and in VCMs: since what
+    the database knows they may have been told something newer, and take what is older for a repeat.
+    """
+    dns_zones.touch_all(tx, now)
+    vcms.forget_owed(tx, now)
+    v, n, p = t.volumes.c, t.nodes.c, t.switch_ports.c
+    newer = case((v.sequence < int(now), int(now)), else_=v.sequence + 1)
+    tx.execute(
+        update(t.volumes).values(
+            sequence=newer,
+            applied=0,
+            next_at=now,
+            attempts=0,
+            claimed_by=None,
+            claim_expires=None,
+            reason="",
+            told=False,
+        )
+    )
+    boots = p.mac.in_(select(n.boot_mac))  # who knows which network it was put in since
+    tx.execute(
+        update(t.switch_ports)
+        .where(or_(p.seq > 0, boots))
+        .values(seq=p.seq + 1, wished_at=now, next_at=now, attempts=0, reason="", given_up=False)
+    )
 
 
 def move_to_trampoline(

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, delete, insert, or_, select, update
+from sqlalchemy import and_, case, delete, insert, or_, select, update
 
 from cod.model import OutboxMessage, Vcm, VcmInvitation, dotted
 from cod.store import tables as t
@@ -159,6 +159,16 @@ def enqueue(tx: Tx, vcluster_id: int, verb: str, body: Mapping[str, Any], now: f
         )
     )
     return True
+
+
+def forget_owed(tx: Tx, now: float) -> None:
+    """Forget what all VCMs are owed: each connects anew, and asks how things are. Numbers that were
+    given meanwhile, and that the database does not know, do not come again."""
+    tx.execute(delete(t.outbox))
+    newer = case((_v.sequence < int(now), int(now)), else_=_v.sequence + 1)
+    epoch = case((_v.epoch < int(now * 1000), int(now * 1000)), else_=_v.epoch + 1)
+    tx.execute(update(t.vcms).values(sequence=newer, epoch=epoch, server=None))
+    tx.execute(update(t.vcms).values(acked=_v.sequence))
 
 
 def unacknowledged(

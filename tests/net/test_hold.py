@@ -15,11 +15,12 @@ from cod.flows.agents import orders
 from cod.flows.nodes import hold
 from cod.model import Refused, Site
 from cod.states import NodeEvent, Step
-from cod.store import claims, schema, watermarks
+from cod.store import claims, dns_zones, schema, vcms, volumes, watermarks
 from cod.store import tables as t
 from cod.store.backup import backup, restore
 from cod.store.engine import Tx
-from cod.store.nodes import nodes
+from cod.store.nodes import nodes, switch_ports
+from cod.store.people import groups
 from cod.store.scheduler import vclusters
 from tests.contexts import flow_context
 from tests.net.test_manager import House, create
@@ -577,6 +578,59 @@ def test_only_a_database_that_is_older_than_it_was_seen_has_lost_commits() -> No
     assert replace(seen, losses=0, acts=100).is_behind(seen)
     assert not replace(seen, losses=2, generation=1, acts=1).is_behind(seen)
     assert not replace(seen, database="b 1.0", generation=1, acts=1).is_behind(seen)
+
+
+def test_what_was_told_to_others_is_told_anew_when_a_site_is_held(tx: Tx, site: Site) -> None:
+    """File servers refuse a change that is older than what they have carried out, secondaries of
+    DNS a serial that is older than theirs, and a port may be in another VLAN than it was in."""
+    lab = Lab(tx, site)
+    node = lab.machine(1, "active")
+    group = groups.add(tx, "red", 0.0).id
+    number = volumes.add(
+        tx,
+        name="red/d1",
+        group_id=group,
+        kind="data",
+        fileserver="nas",
+        path="/srv/x",
+        export_id=1000,
+        size=1,
+        sequence=4,
+        applied=4,
+        next_at=0.0,
+        created_at=0.0,
+    ).id
+    port = switch_ports.add(
+        tx, switch="leaf", port="p1", node_id=node.id, mac=node.boot_mac, source="lldp", now=0.0
+    )
+    tx.execute(t.dns_zones.insert().values(kind="site", key="x", serial=900))
+    hold.start(tx, 500.0)
+    volume = volumes.get(tx, number)
+    assert volume is not None
+    assert (volume.sequence, volume.applied, volume.next_at) == (500, 0, 500.0)
+    again = switch_ports.ROWS.get(tx, port.id)
+    assert again is not None
+    assert (again.seq, again.applied_seq, again.next_at) == (port.seq + 1, port.applied_seq, 500.0)
+    assert set(dns_zones.serials(tx).values()) == {901}
+
+
+def test_a_vcm_asks_how_things_are_when_a_site_is_held(engine: Engine, site: Site) -> None:
+    """Numbers of messages that were forgotten are given again: it would take the new ones for
+    repeats."""
+    in_tx(engine, furnish, 1)
+    create(engine, site, size=1)
+    with engine.begin() as tx:
+        vcms.enrol(tx, 1, serial="a1", address="", head=None, now=0.0)
+        vcms.enqueue(tx, 1, "lease", {}, 0.0)
+        before = vcms.get(tx, 1)
+        hold.start(tx, 500.0)
+        vcms.enqueue(tx, 1, "lease", {}, 500.0)
+        [owed] = vcms.unacknowledged(tx, {1: 0})
+        found = vcms.get(tx, 1)
+    assert before is not None
+    assert found is not None
+    assert (found.acked, owed.sequence, found.server) == (500, 501, None)
+    assert found.epoch > before.epoch
 
 
 def test_a_plan_that_is_being_carried_out_ends_when_the_site_is_held(tx: Tx) -> None:

@@ -63,6 +63,7 @@ def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
             transitions.apply(tx, node, step, now=now, actor="hold", policy=Policy())
         stories.move_to_trampoline(tx, _FREE, actor="hold", cause=cause, now=now)
         stories.begin_hold(tx, why, now)
+        stories.tell_anew(tx, now)
     return show(tx)
 
 
