@@ -43,6 +43,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     from cod.periodic import Timer
     from cod.pool import Pool
     from cod.web.api import metrics
+    from cod.workers import lost_commits
     from cod.workers.presence import Presence
     from cod.workers.settings import SettingsWatch, newest
 
@@ -72,6 +73,7 @@ def run(name: str, site: Site, settings: Settings) -> int:
     watch = SettingsWatch(reactor, pool, newest(changed), lambda found: part.obey(found))
     wake.on("settings", watch.wake)
     part = Running(name, context, [*alive, queued, *PARTS[name](context), watch, presence])
+    lost_commits.look_first(engine, settings.memory, context.clock())
     part.obey(changed)  # before any service acts by what the site file alone says
     metrics.UP.labels(name).set(1)
     reactor.callWhenRunning(catch_stops, reactor)

@@ -17,7 +17,7 @@ from typing import Any
 
 from cod.flows.nodes import hold
 from cod.flows.nodes.hold import Progress
-from cod.pool import Pool
+from cod.pool import Pool, in_transaction
 
 WRITTEN = 1.0  # seconds between two writings of the file at least
 
@@ -68,6 +68,16 @@ class LostCommits:
             self._is_written = False
         else:
             self._written, self._is_written = self._seen, True
+
+
+def look_first(engine: Any, memory: Path, now: float) -> None:
+    """Hold the site before a part of the server begins, where the database is behind what is in the
+    file: the parts that give orders to machines do not wait until the manager has looked."""
+    seen = _read(memory)
+    _, found = in_transaction(engine.execution_options(reading=True), hold.observe)
+    if seen is not None and found is not None and found.is_behind(seen):
+        log.error("the database has lost its last commits: the site is held")
+        in_transaction(engine, hold.watch, seen, now=now)
 
 
 def _read(memory: Path) -> Progress | None:

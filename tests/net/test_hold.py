@@ -22,6 +22,7 @@ from cod.store.engine import Tx
 from cod.store.nodes import nodes, switch_ports
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
+from cod.workers import lost_commits
 from tests.contexts import flow_context
 from tests.net.test_manager import House, create
 from tests.store.agentlab import Lab
@@ -491,6 +492,26 @@ def test_a_server_that_is_started_anew_finds_what_was_lost_meanwhile(
     late.seconds(30)
     assert in_tx(engine, hold.lasts) is False, "the other server knows of the same loss"
     assert is_told(engine).count("site-held") == 1
+
+
+def test_no_part_begins_before_it_has_looked_for_a_loss(
+    engine: Engine, site: Site, tmp_path: Path
+) -> None:
+    """An agent that comes first would be told to erase a disk by what the database had forgotten."""
+    in_tx(engine, furnish, 1)
+    house = House(engine, site, memory=tmp_path / "seen")
+    lost_commits.look_first(engine, tmp_path / "seen", 0.0)
+    house.manager.startService()
+    house.seconds(1)
+    before = remembered(engine)
+    house.seconds(30)
+    lost_commits.look_first(engine, tmp_path / "seen", 31.0)
+    assert in_tx(engine, hold.lasts) is False
+    forgets(engine, before)
+    lost_commits.look_first(engine, tmp_path / "seen", 32.0)
+    lost_commits.look_first(engine, tmp_path / "seen", 33.0)
+    assert in_tx(engine, hold.show).since == 32.0
+    assert is_told(engine) == ["site-held"]
 
 
 def test_a_loss_that_is_itself_lost_holds_the_site_again(engine: Engine, site: Site) -> None:

@@ -96,13 +96,14 @@ def observe(tx: Tx) -> tuple[bool, Progress | None]:
     return lasts(tx), claims.progress(tx)
 
 
-def watch(tx: Tx, seen: Progress | None, *, name: str, now: float) -> None:
+def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> None:
     """Hold the site if the database is behind what a server has `seen` of it: then it has lost its
-    last commits. A database without a name gets `name`. No message of a machine ever holds the
-    site."""
+    last commits. A database without a name gets `name`, unless that is ''. No message of a machine
+    ever holds the site."""
     found = claims.progress(tx, lock=True)
     if found is None:
-        claims.name_database(tx, name)
+        if name:
+            claims.name_database(tx, name)
     elif seen is not None and found.is_behind(seen):
         claims.count_loss(tx, seen)
         if not lasts(tx):
