@@ -11,7 +11,7 @@ from cod.states import NodeEvent
 from cod.store import stories, vcms
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, dns_names, metadata
-from tests.store.test_dhcp_flow import MAC, NOW, ask, held_node, node_of, one, os_asks
+from tests.store.test_dhcp_flow import MAC, NOW, ask, dora, held_node, node_of, one, os_asks
 
 
 def verdict(tx: Tx) -> tuple[str, str]:
@@ -135,3 +135,11 @@ def test_a_system_that_renews_its_own_address_agrees(tx: Tx, site: Site) -> None
     os_asks(tx, site, NOW + 100, ciaddr=own)
     assert verdict(tx) == ("agrees", f"its system uses its address {own}")
     assert hold.end(tx, NOW + 200).nodes == ()
+
+
+def test_a_system_that_takes_the_address_it_is_offered_says_nothing(tx: Tx, site: Site) -> None:
+    """A forgotten system that boots anew without a lease is offered its node's address as well."""
+    own = held_node(tx, site, state="active")
+    hold.start(tx, NOW)
+    assert dora(tx, site, stage="os", now=NOW + 50) == own
+    assert verdict(tx) == ("silent", "")

@@ -285,7 +285,8 @@ def _request(
             replace(row, state="bound", client_id=client_id, xid=query.xid, acked_at=batch.now)
         )
     if row.kind == "vcluster" and query.stage == "os":
-        if client.story in _IN_DOUBT:
+        # one that takes what it was just offered tells nothing of its own
+        if client.story in _IN_DOUBT and query.server_id is None:
             evidence = f"its system uses its address {dotted(row.address)}"
             stories.by_system(batch.tx, client.id, StoryVerdict.AGREES, evidence, batch.now)
         if client.state == NodeState.BOOT:
