@@ -23,8 +23,8 @@ from cod.flows.nodes import deadlines
 from cod.flows.nodes.switches import PortOutcome
 from cod.model import ExportClient, Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
-from cod.policy import volumes
-from cod.states import Disk, NodeEvent, NodeState, Step, VclusterState
+from cod.policy import stories, volumes
+from cod.states import Disk, NodeEvent, NodeState, Step, StoryVerdict, VclusterState
 from cod.store import claims
 from cod.store import tables as t
 from cod.store.engine import Tx
@@ -151,6 +151,14 @@ def _exchanged(who: int) -> tuple[Act, ...]:
     )
 
 
+_FORGOTTEN = (
+    Act(3.0, "forget", 0, 0.0),
+    Act(5.0, "create", 1, 0.6),
+    *(Act(38.0, "reset", number) for number in range(6)),
+    Act(150.0, "tag", 0, 0.9),  # until then things go wrong
+)
+"""What happens where a virtual cluster is forgotten that has nodes, and each machine then boots."""
+
 CLEAN = SimpleNamespace(**dict(Disk.__members__) | {"DIRTY": Disk.CLEAN})
 
 FAULTS = {
@@ -210,6 +218,14 @@ FAULTS = {
     ),
     "a claim is not checked": Fault(
         claims, "confirm", _nothing, "is the manager", 2, acts=_STOPPED
+    ),
+    "a forgotten disk is believed to be known": Fault(
+        stories,
+        "judge",
+        lambda *_: (StoryVerdict.AGREES, "its disks are blank"),
+        "and its disk holds",
+        2,
+        acts=_FORGOTTEN,
     ),
     "documents are applied by halves": Fault(documents, "_agrees", _undone, "by halves", 1),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", 8, dear=True),

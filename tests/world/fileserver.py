@@ -32,15 +32,17 @@ LATE = 120.0  # seconds, longer than a server waits
 class SimFileServer:
     """What the file server has.
 
-    way      how it is: 'well' or one of `WAYS`
-    exports  what was carried out last, by the exports' numbers
-    untold   exports of which it has said that they are as they are to be, and they are not
+    way        how it is: 'well' or one of `WAYS`
+    exports    what was carried out last, by the exports' numbers
+    untold     exports of which it has said that they are as they are to be, and they are not
+    forgotten  those that the database may have forgotten, until they are changed or withdrawn
     """
 
     def __init__(self, world: Any) -> None:
         self.world, self.way = world, "well"
         self.exports: dict[int, WantedVolume] = {}
         self.untold: set[int] = set()
+        self.forgotten: set[int] = set()
         self.rng = random.Random(f"{world.seed} files")
         self._made: set[int] = set()
 
@@ -57,6 +59,7 @@ class SimFileServer:
         if not (wanted.may_make or wanted.erase or wanted.id in self._made):
             raise FileServerError("its directory is missing")
         self.untold.discard(wanted.export_id)
+        self.forgotten.discard(wanted.export_id)
         if wanted.erase:
             self._made.discard(wanted.id)
             self.exports.pop(wanted.export_id, None)
@@ -79,7 +82,7 @@ class SimFileServer:
         return {
             wanted.id
             for number, wanted in self.exports.items()
-            if number not in self.untold
+            if number not in self.untold | self.forgotten
             and any(asked in ip_network(client.network) for client in wanted.clients)
         }
 

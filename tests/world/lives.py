@@ -82,7 +82,6 @@ def live(
     *,
     acts: Sequence[Act] = (),
     calm: bool = False,
-    forgets: bool = False,
     short: bool = False,
 ) -> Outcome:
     """Run the world of a seed, without the acts of those numbers.
@@ -90,7 +89,6 @@ def live(
     short    its short form: fewer machines and acts, in less time
     acts     if any, it has these alone, and no world to compare with
     calm     its network and its database are well
-    forgets  all servers crash together, and the database forgets its last seconds
     """
     planned = plan(seed, short=short)
     if acts:
@@ -99,14 +97,9 @@ def live(
         planned.weather, planned.chances = Weather(), dict.fromkeys(planned.chances, 0.0)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         world = World(seed, engine_of(planned.machines), Path(folder), planned)
-        if forgets:
-            world.clock.later(planned.acts[-1].at / 5, world.crash)
         outcome = world.run(skip)
         if planned.compared and world.holdings is not None and not outcome.troubles:
             compare(world, planned)
-        if forgets:
-            # SQLite 3.40 crashes on new tables in a database that was set back
-            _engine.pop().dispose()
         return outcome
 
 

@@ -42,7 +42,7 @@ SIZE = 4 << 30
 POST = 4.0  # seconds from power-on to the firmware's first question
 RESTART = 2.0  # seconds until firmware begins anew
 PATIENCE = 20.0  # seconds for a file
-SECONDS = {"wipe": 6.0, "prime": 8.0}
+SECONDS = {"wipe": 6.0, "prime": 8.0, "look": 1.0}
 BMCS = ("well", "well", "lies", "hangs", "late", "refuses")
 REPORT = (
     '<node version="1"><system uuid="{uuid}"/><firmware kind="bios"/><memory mib="{mib}"/>'
@@ -92,6 +92,7 @@ class Machine:
         self.number, self.mac, self.world = number, mac_of(number), world
         self.name = f"m{number}"
         self.on, self.disk, self.bmc = False, "", "well"
+        self.mark = ""  # of the installation on its disk: the order's id
         self.fails = 0.0  # share of orders that fail
         self.slow = 1.0  # by which work takes longer
         # the secret of its last boot that was accepted, from which address, and where
@@ -317,6 +318,12 @@ class Machine:
 
     # ------------------------------------------------------------ orders
 
+    def _marks(self) -> str:
+        """Return what an agent finds on the disk."""
+        if not self.disk:
+            return "blank"
+        return "other" if self.disk.startswith("part of ") else f"{self.mark} {self.disk}"
+
     def act(self, reactor: SimReactor, order: Order, tell: Any) -> Any:
         """Carry out an order, in a thread of the agent."""
         if order.id.partition(".")[0] != str(self.number + 1):
@@ -324,7 +331,11 @@ class Machine:
         seconds = SECONDS[order.action] * self.slow * self._rng.uniform(0.5, 1.5)
         self.world.seen[f"{order.action} begun"] += 1
         fails = self._rng.random() < self.fails
-        goal = _goal(order)
+        if order.action == "look":
+            reactor.pause(seconds)
+            return Done(order.id, disks=self._marks())
+        goal, losses = _goal(order), self.world.loss.times
+        self.world.loss.writes(self, order)
         if order.action == "prime" and not order.wipe and self.disk not in ("", goal):
             self.world.trouble(f"{self.name} writes {goal} over {self.disk} without a wipe")
         for part in range(4):
@@ -334,7 +345,8 @@ class Machine:
             tell("write", SIZE * part // 4, SIZE, 1e9)
             if fails and part == 1:
                 raise PrimeError("the disk does not take it")
-        self.disk = goal
+        self.disk, self.mark = goal, order.id
+        self.world.loss.written(self, losses)
         self.world.seen[f"{order.action} done"] += 1
         servers = {each.getPeer().host for each in reactor.open if isinstance(each, Transport)}
         self.world.carried_out(self, order.action, servers)

@@ -136,5 +136,8 @@ def plan(seed: int, *, short: bool = False) -> Plan:
     exchanges = rng.choice((0, 2, 4))
     add(OF_VLANS, exchanges)
     add(OF_MANAGERS, rng.choice((0, 1, 3)) if made.servers > 1 else 0)
+    # what was written by a wrong clock and forgotten is newer than what comes after it
+    if made.servers > 1 and rng.random() < 0.25 and all(act.what != "clock" for act in acts):
+        acts.append(Act(rng.uniform(1.0, span), "forget", rng.randrange(1000), rng.random()))
     acts.sort(key=lambda act: act.at)
     return made

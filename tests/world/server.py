@@ -42,6 +42,7 @@ from cod.service.parts import PARTS, PartContext
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.wire.confd import protocol
+from cod.workers import lost_commits
 from cod.workers.manager import Manager
 from tests.world import fileserver, switch, vcm
 from tests.world.clock import SimReactor, SimThreads
@@ -211,6 +212,7 @@ class Part:
             self.wake,
             self.now,
         )
+        lost_commits.look_first(world.engine, context.settings.memory, self.now())
         left_out = LEFT_OUT if world.plan.volumes else {*LEFT_OUT, "FileServerEdge"}
         self.services = [
             each

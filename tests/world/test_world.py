@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
+from cod.flows.nodes import hold
 from tests.sampling import day_of
 from tests.world.faults import FAULTS, SEEDS, found
 from tests.world.lives import live, shrunk
@@ -92,10 +93,14 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert found(FAULTS[fault]) is not None, f"{fault}: not in {SEEDS} worlds"
 
 
-@pytest.mark.nightly
-def test_a_forgotten_tail_of_the_database_is_told() -> None:
-    outcome = live(1, forgets=True)
-    assert any("the database has forgotten" in one for one in outcome.troubles)
+@pytest.mark.parametrize(
+    "seed", [10, *(pytest.param(n, marks=pytest.mark.nightly) for n in (18, 32))]
+)
+def test_a_site_whose_database_forgets_is_held_and_goes_on(seed: int) -> None:
+    outcome = live(seed, short=True)
+    assert not outcome.troubles, "\n".join(outcome.story)
+    assert outcome.seen["database forgot its last seconds"]
+    assert outcome.seen[f"hold: {hold.LOST}"]
 
 
 @pytest.mark.nightly

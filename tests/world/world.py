@@ -57,6 +57,7 @@ from tests.contexts import flow_context
 from tests.history_rows import history_after, node_rows
 from tests.world.clock import Clock, SimReactor
 from tests.world.fileserver import WAYS, SimFileServer, attached
+from tests.world.loss import MOST, Loss
 from tests.world.machine import BMCS, SERVERS, Machine, Relay
 from tests.world.network import Network, Weather
 from tests.world.plan import OF_VOLUMES, Act, Plan
@@ -69,7 +70,6 @@ START = 1_000_000.0
 PARTS = ("edge", "images", "manager", "web")
 NAMES = ("one", "two", "three")
 CLOCK_STEP = 3600.0
-TAIL = 20.0  # seconds that a database forgets
 GROUPS = {"low": 0, "high": 9}
 FREE = (NodeState.INACTIVE, NodeState.OFF)
 MOVING = [state for state, rule in NODE_RULES.items() if rule.kind == "motion"]
@@ -80,7 +80,7 @@ REST = 1200.0  # seconds in which everything comes to rest
 LEASE_LATE = 100.0
 PLANNED = 20.0  # seconds within which a manager has planned for a request, or with free nodes
 ASKS_AGAIN = 3.0  # seconds until a person whose question got no answer asks again
-LATER = {"exchange": 40.0}  # seconds until the last thing of such an act happens
+LATER = {"exchange": 40.0, "forget": MOST}  # seconds until the last thing of such an act happens
 TRIES = 40  # a server is off for up to 80 s
 
 
@@ -157,7 +157,7 @@ class World:
         self, seed: int, engine: Engine, folder: Path, plan: Plan, told: Sequence[Told] = ()
     ) -> None:
         self.seed, self.engine, self.plan = seed, engine, plan
-        self._sqlite: Any = engine.raw_connection().driver_connection
+        self.sqlite: Any = engine.raw_connection().driver_connection
         self.clock, self.outcome = Clock(START), Outcome(seed)
         self.seen = self.outcome.seen
         self._rng = random.Random(f"{seed} world")
@@ -178,17 +178,18 @@ class World:
         self.relay = Relay(self.network)
         self.files = SimFileServer(self)
         self.switch = SimSwitch(self)
-        self._networks: dict[int, int] = {}  # VLAN -> the virtual cluster that had it last
+        self.networks: dict[int, int] = {}  # VLAN -> the virtual cluster that had it last
         self.machines = [Machine(number, self) for number in range(plan.machines)]
         self.parts: dict[tuple[int, str], Part] = {}  # by server
         self.calm, self._served_since = bool(told), 0.0
-        self._checker = Histories()
-        self._last, self._moved = 0, 0.0  # the newest transition, and when it was seen
+        self.checker = Histories()
+        self.last, self._moved = 0, 0.0  # the newest transition, and when it was seen
+        self.loss = Loss(self)
         self._written_rows = 0  # when it was checked last, as SQLite counts them
         # node -> (since when, full name of the host that it is) of its holders
-        self._holders: dict[int, list[tuple[float, str]]] = {}
+        self.holders: dict[int, list[tuple[float, str]]] = {}
         self._asked: set[str] = set()  # who waits for an answer
-        self._restored: set[str] = set()  # machines that an administrator brings back
+        self.restored: set[str] = set()  # machines that an administrator brings back
         # address -> the machine that was lent it, in which boot, and until when
         self._lent: dict[str, tuple[Machine, SimReactor, float]] = {}
         self._made = self._runs = 0
@@ -227,13 +228,17 @@ class World:
     def booted(self, machine: Machine, asked: float) -> None:
         """Check that a system that begins is the one whose node the machine was, when it asked for
         its boot script or since."""
-        held = self._holders.get(machine.number + 1, [])
+        held = self.holders.get(machine.number + 1, [])
         since = [name for at, name in held if at > asked]
         before = [name for at, name in held if at <= asked][-1:]
         self.say(f"{machine.name} runs {machine.disk}")
         self.seen["system begun"] += 1
         self._check_vlan(machine, machine.disk)
-        if machine.disk not in (*before, *since):
+        if machine.disk in (*before, *since):
+            return
+        if self.loss.holds_forgotten(machine):
+            self.seen["system begun that the database has forgotten"] += 1
+        else:
             self.trouble(f"{machine.name} boots {machine.disk}, and is {before}, {since}")
 
     def named(self, machine: Machine, name: str) -> None:
@@ -268,7 +273,7 @@ class World:
             own = tx.scalar(query.where(v.name == system.split(".")[1])) or HOME
         if vlan == own:
             self.seen["system in a VLAN of its own"] += vlan != HOME
-        elif port_of(machine.number) in self.switch.untold:
+        elif port_of(machine.number) in self.switch.untold or self.loss.holds_forgotten(machine):
             self.seen["system in a VLAN that nobody knows of"] += 1
         else:
             self.trouble(f"{machine.name} runs {system} in VLAN {vlan}, and its own is {own}")
@@ -278,7 +283,8 @@ class World:
         for address, (machine, boot, _) in self._lent.items():
             runs = machine.disk and machine.running == machine.disk and boot.host == address
             reachable = self.files.reachable(address) if runs and not boot.killed else set()
-            if not reachable or self._is_left_over(machine):
+            left = self._is_left_over(machine) or self.loss.holds_forgotten(machine)
+            if not reachable or left:
                 continue
             with self.engine.connect() as tx:
                 own = attached(tx, machine.disk.split(".")[1])
@@ -290,18 +296,18 @@ class World:
         """Have an owner delete a virtual cluster as an agent says that its disk is written, to a
         server that stands still, and whose BMC resets nothing: the agent says so again on its next
         connection, when the node has another order."""
-        held = self._holders[machine.number + 1][-1][1].split(".")
+        held = self.holders[machine.number + 1][-1][1].split(".")
         if action != "prime" or len(held) == 1 or not self._late:
             return
         self.seen["word of an agent heard late"] += 1
         self._stop(servers, self._late.pop(), ("edge",))
         machine.bmc = "lies"
-        self._ask(f"delete {held[1]}", owner_flows.delete, key=f"late {held}", name=held[1])
+        self.ask(f"delete {held[1]}", owner_flows.delete, key=f"late {held}", name=held[1])
 
     def _is_left_over(self, machine: Machine) -> bool:
         """Return whether the machine runs the system of a former holder, because its BMC has not
         reset it: the server frees the node's address when the node is released."""
-        held = self._holders.get(machine.number + 1, [])
+        held = self.holders.get(machine.number + 1, [])
         return machine.running == machine.disk and machine.running not in [
             name for _, name in held[-1:]
         ]
@@ -311,21 +317,19 @@ class World:
     def check(self, *, whole: bool = False, by: SimReactor | None = None) -> None:
         """Check what must hold after every transaction, of the process `by`; after those that have
         moved no node only if `whole`."""
-        written = self._sqlite.total_changes  # most looks find nothing, and need no transaction
+        written = self.sqlite.total_changes  # most looks find nothing, and need no transaction
         if written == self._written_rows and not whole:
             return
         self._written_rows = written
         with self.engine.connect() as tx:
             newest = tx.exec_driver_sql("SELECT max(id) FROM node_history").scalar() or 0
-            if newest < self._last:
-                self.trouble(f"the database has forgotten {self._last - newest} transitions")
-            if newest <= self._last and not whole:
+            if newest <= self.last and not whole:
                 return
-            new = history_after(tx, self._last)
-            before, self._last = self._last, newest
+            new = history_after(tx, self.last)
+            before, self.last = self.last, newest
             self._moved = self.clock.now if new else self._moved
-            found = [str(one) for row in new for one in self._checker.add(row)]
-            found += map(str, self._checker.compare(node_rows(tx)))
+            found = [str(one) for row in new for one in self.checker.add(row)]
+            found += map(str, self.checker.compare(node_rows(tx)))
             found += self._look(tx)
             found += self._managed(tx, by, before) if by is not None else []
             found += _half_applied(tx)
@@ -333,7 +337,7 @@ class World:
             self.seen[f"{row.from_state}: {row.event}"] += 1
             self.say(f"m{row.node - 1}: {row.from_state} -> {row.event} -> {row.to_state}")
             found += self._written(row)
-            if row.event == NodeEvent.RESTORED and f"m{row.node - 1}" not in self._restored:
+            if row.event == NodeEvent.RESTORED and f"m{row.node - 1}" not in self.restored:
                 found.append(f"m{row.node - 1} is restored, and no administrator has asked for it")
         for one in found:
             self.trouble(one)
@@ -343,7 +347,7 @@ class World:
         machine = self.machines[row.node - 1]
         if row.event not in (NodeEvent.PRIMED, NodeEvent.WIPED):
             return []
-        wanted = self._holders[row.node][-1][1] if row.event == NodeEvent.PRIMED else ""
+        wanted = self.holders[row.node][-1][1] if row.event == NodeEvent.PRIMED else ""
         if machine.disk == wanted:
             return []
         return [f"{machine.name} is {row.event}, and its disk holds {machine.disk}, not {wanted}"]
@@ -352,6 +356,9 @@ class World:
         """Check that no vcluster has nodes long after its lease has ended."""
         v = t.vclusters.c
         if self.clock.now < self._served_since + LEASE_LATE:
+            return
+        if self.loss.is_deciding():  # no lease ends
+            self._served_since = self.clock.now
             return
         with self.engine.connect() as tx:
             late = tx.execute(select(v.name, v.expires_at).where(self._over(LEASE_LATE))).all()
@@ -382,16 +389,17 @@ class World:
         for node, state, disk, host, name in tx.execute(
             query.outerjoin_from(t.nodes, t.vclusters, v.id == n.vcluster_id)
         ):
-            held = self._holders.setdefault(node, [])
+            held = self.holders.setdefault(node, [])
             full = f"{host}.{name}.{self.sites[0].domain}" if name else ""
             if not held or held[-1][1] != full:
                 held.append((self.clock.now, full))
             machine = self.machines[node - 1]
-            if state in FREE and disk == Disk.CLEAN and machine.disk:
+            is_clean = state in FREE and disk == Disk.CLEAN and self.loss.noticed
+            if is_clean and machine.disk:
                 found.append(f"{machine.name} is free, and its disk holds {machine.disk}")
         w = t.vcluster_networks.c
         for vlan, vcluster in tx.execute(select(w.vlan, w.vcluster_id)):
-            if self._networks.get(vlan, vcluster) != vcluster:
+            if self.networks.get(vlan, vcluster) != vcluster:
                 self.seen["VLAN given to another virtual cluster"] += 1
                 found += [
                     f"VLAN {vlan} is given to another, and {machine.name} is in it"
@@ -399,7 +407,7 @@ class World:
                     if self.switch.vlan(machine.number) == vlan
                     and port_of(machine.number) not in self.switch.untold
                 ]
-            self._networks[vlan] = vcluster
+            self.networks[vlan] = vcluster
         return found
 
     # ------------------------------------------------------------ life
@@ -465,7 +473,7 @@ class World:
             self._delete_all()
             self._rest("given back", self._is_empty)
         for part in list(self.parts):
-            self._kill(*part, again=False)
+            self.kill(*part, again=False)
         for vcm in self._vcms.values():
             vcm.stop()
         for machine in self.machines:
@@ -521,6 +529,8 @@ class World:
             ).all()
             if moving:
                 return ", ".join(f"m{row[0] - 1} {row.state} ({row.reason})" for row in moving)
+            if not self.loss.is_over(tx):
+                return "the site or some of its nodes are held"
             v = t.vclusters.c
             over = tx.scalars(select(v.name).where(self._over(0.0))).all()
             if over:
@@ -579,7 +589,12 @@ class World:
         with self.engine.connect() as tx:
             v, n, r, k = t.vclusters.c, t.nodes.c, t.node_requests.c, t.reclaims.c
             pending = select(func.count()).where(r.state == "pending")
-            if self.seen["clock set"] or tx.scalar(pending) or tx.scalar(select(func.count(k.id))):
+            if (
+                self.seen["clock set"]
+                or self.loss.times
+                or tx.scalar(pending)
+                or tx.scalar(select(func.count(k.id)))
+            ):
                 return None
             held = select(v.name, v.size, func.count(n.id)).outerjoin_from(t.vclusters, t.nodes)
             lasting = v.state == "active", v.lease_time > REST
@@ -612,7 +627,7 @@ class World:
         if self.calm:  # its server was off until now
             self._served_since = self.clock.now
 
-    def _kill(self, server: int, name: str, *, again: bool = True, after: float = RESTART) -> None:
+    def kill(self, server: int, name: str, *, again: bool = True, after: float = RESTART) -> None:
         part = self.parts.pop((server, name), None)
         if part is None:
             return
@@ -626,18 +641,6 @@ class World:
         for (_, name), part in self.parts.items():
             if part.reactor.host in hosts and name in names:
                 part.reactor.still_until = self.clock.now + seconds
-
-    def crash(self) -> None:
-        """Have all servers crash in some seconds, and the database forget what comes until then."""
-        remembered = self._sqlite.serialize()
-
-        def crashes() -> None:
-            self.say(f"all servers crash, and the database forgets {TAIL:.0f} s")
-            for part in list(self.parts):
-                self._kill(*part)
-            self._sqlite.deserialize(remembered)
-
-        self.clock.later(TAIL, crashes)
 
     def hesitate(self, reactor: SimReactor, *, has_read: bool) -> None:
         """Stop a server that is to stand still as its process begins to write, or has read: what it
@@ -655,7 +658,7 @@ class World:
 
     # ------------------------------------------------------------ people
 
-    def _ask(
+    def ask(
         self,
         words: str,
         flow: Any,
@@ -668,7 +671,7 @@ class World:
         is asked, too, in the world without faults that is compared with this one."""
 
         def again(world: World) -> None:
-            world._ask(words, flow, *args, key=key, **kw)
+            world.ask(words, flow, *args, key=key, **kw)
 
         ident = f"{words} #{len(self.outcome.story)}"
         self._asked.add(ident)
@@ -701,7 +704,7 @@ class World:
     ) -> bool:
         """Return whether an answer came. What changes something is noted in the same transaction,
         as the API does it, and is to be found there once when the answer is there."""
-        now = part.now()
+        now, losses = part.now(), self.loss.times
         context = flow_context(part.site, now, "user:ann", key=key)
 
         def noted(tx: Tx) -> Any:
@@ -724,7 +727,7 @@ class World:
                 watch.cancel()
         with self.engine.connect() as tx:
             times = tx.scalar(select(func.count()).where(t.audit.c.run == run))
-        if times != 1:
+        if times != 1 and losses == self.loss.times:
             self.trouble(f"a question was answered, and carried out {times} times")
         part.wake.effects(result.effects)
         return True
@@ -736,21 +739,23 @@ class World:
 
     def _restore(self) -> None:
         """Bring nodes back that were quarantined, from time to time, as an administrator does."""
+        self.loss.decide()
         with self.engine.connect() as tx:
             n = t.nodes.c
             is_out = n.state == NodeState.QUARANTINED
-            maintained = tx.scalars(
-                select(n.name).where(is_out, n.reason.startswith(IN_MAINTENANCE))
-            ).all()
+            returns = n.reason.startswith(IN_MAINTENANCE)
+            if self.loss.times:  # one that was out as its site was held waits to be restored
+                returns = and_(returns, n.deadline.is_not(None))
+            maintained = tx.scalars(select(n.name).where(is_out, returns)).all()
             names = set(tx.scalars(select(n.name).where(is_out))) - set(maintained)
         self.seen["nodes seen in maintenance"] += len(maintained)
-        self._restored |= names
-        for name in sorted(names):
+        self.restored |= names
+        for name in sorted(names) if not self.loss.is_deciding() else ():
             self._admin("restores", node_flows.restore, name)
         self.clock.later(20.0, self._restore)
 
     def _admin(self, words: str, flow: Any, name: str, **more: Any) -> None:
-        self._ask(
+        self.ask(
             f"an administrator {words} {name}",
             lambda tx, context: flow(tx, context, name=name, **more),
             recorded=False,
@@ -767,7 +772,7 @@ class World:
     def _delete_all(self) -> None:
         for name, _, state in self._live():
             if state != "releasing":
-                self._ask(f"delete {name}", owner_flows.delete, key=f"end {name}", name=name)
+                self.ask(f"delete {name}", owner_flows.delete, key=f"end {name}", name=name)
 
     # ------------------------------------------------------------ acts
 
@@ -803,16 +808,18 @@ class World:
             self._admin(f"tags {tags}", node_flows.tag, machine.name, **tags)
         elif kind == "fail over":
             self._fail_over(act)
+        elif kind == "forget":
+            self.loss.begin(act)
         elif kind == "kill":
             name = PARTS[act.who % len(PARTS)]
             self.say(f"part {name} of {self.servers[server]} is killed")
             self.seen["part killed"] += 1
-            self._kill(server, name)
+            self.kill(server, name)
         elif kind == "kill server":
             self.say(f"the server {self.servers[server]} is killed")
             self.seen["server killed"] += 1
             for name in PARTS:
-                self._kill(server, name)
+                self.kill(server, name)
         elif kind == "still":
             self.seen["server stood still"] += 1
             self._stop([self.servers[server]], 20 + 60 * act.amount)
@@ -849,11 +856,11 @@ class World:
             if open_:
                 window = open_[act.who % len(open_)]
                 words = f"maintenance {window} ends"
-                self._ask(words, maintenance.end, recorded=False, window_id=window)
+                self.ask(words, maintenance.end, recorded=False, window_id=window)
             return
         number = machine.number + 1
         names = {machine.name, self.machines[number % len(self.machines)].name}
-        self._restored |= names  # when it is over
+        self.restored |= names  # when it is over
         begins = None if act.what == "drain" else self.clock.now + 60.0 * act.amount
         ends = self.clock.now + 30.0 + 90.0 * act.amount
         asked = AskedWindow(
@@ -865,7 +872,7 @@ class World:
         )
         words = f"{act.what} of {asked.names} until {ends - START:.0f} s"
         key = f"maintenance {act.at:.4f}"
-        self._ask(words, maintenance.plan, key=key, recorded=False, asked=asked)
+        self.ask(words, maintenance.plan, key=key, recorded=False, asked=asked)
 
     def _fail_over(self, act: Act) -> None:
         """Kill the server that manages, or stop it, for so long that the others take over at the
@@ -882,7 +889,7 @@ class World:
             return
         self.say(f"the server {self.servers[server]} is off for {seconds:.0f} s")
         for name in PARTS:
-            self._kill(server, name, after=seconds)
+            self.kill(server, name, after=seconds)
 
     def _clear_up(self) -> None:
         if not self.calm:
@@ -939,27 +946,27 @@ class World:
                 preemptible=act.who % 5 == 0,
                 isolated=act.what == "isolate",
             )
-            self._ask(f"{group}: {name} of {size}", owner_flows.create, asked, key=key)
+            self.ask(f"{group}: {name} of {size}", owner_flows.create, asked, key=key)
             return
         if not live:
             return
         name, size, _ = live[act.who % len(live)]
         if act.what == "resize":
             more = {"name": name, "size": 1 + int(act.amount * 5)}
-            self._ask(f"{name} of {size}, now {more['size']}", owner_flows.resize, key=key, **more)
+            self.ask(f"{name} of {size}, now {more['size']}", owner_flows.resize, key=key, **more)
         elif act.what == "release":
             more = {"name": name, "nodes_": [f"n{1 + act.who % 3}"]}
-            self._ask(f"{name} gives n{1 + act.who % 3} back", owner_flows.release, key=key, **more)
+            self.ask(f"{name} gives n{1 + act.who % 3} back", owner_flows.release, key=key, **more)
         elif act.what == "delete":
-            self._ask(f"delete {name}", owner_flows.delete, key=key, name=name)
+            self.ask(f"delete {name}", owner_flows.delete, key=key, name=name)
         elif act.what == "reinstall":
             more = {"name": name, "template": (None, "red", "blue")[act.who % 3]}
             more |= {"nodes_": ["n1"] if act.amount < 0.5 else [], "at_once": act.who // 3 % 3}
             words = f"reinstall {name} from {more['template'] or 'its own'}"
-            self._ask(words, reinstalls.want, key=key, recorded=False, **more)
+            self.ask(words, reinstalls.want, key=key, recorded=False, **more)
         elif act.what == "extend":
             more = {"name": name, "lease": 3600.0}
-            self._ask(f"extend {name}", owner_flows.extend, key=key, **more)
+            self.ask(f"extend {name}", owner_flows.extend, key=key, **more)
 
     def _keep(self, act: Act) -> None:
         """Do to volumes, or to their file server, what was planned."""
@@ -988,7 +995,7 @@ class World:
                     self._volume(act, f"{more['vcluster']} lets {more['name']} go", _let_go, **more)
 
     def _volume(self, act: Act, words: str, flow: Any, **more: str) -> None:
-        self._ask(words, flow, key=f"volume {act.at:.4f}", recorded=False, **more)
+        self.ask(words, flow, key=f"volume {act.at:.4f}", recorded=False, **more)
 
     def _move_port(self, act: Act) -> None:
         """Have somebody at the switch's own console put the port of an isolated node, which the
@@ -1024,10 +1031,10 @@ class World:
         self.say(f"the switch {self.switch.way} for {seconds:.0f} s")
         self.clock.later(seconds, setattr, self.switch, "way", "well")
         for machine in [machine for holder, machine in held if holder == name]:
-            self._restored.add(machine.name)
+            self.restored.add(machine.name)
             self._admin("quarantines", _quarantine, machine.name)
         key = f"exchange {act.at:.4f}"
-        self.clock.later(2.0, self._ask, f"delete {name}", owner_flows.delete, key=key, name=name)
+        self.clock.later(2.0, self.ask, f"delete {name}", owner_flows.delete, key=key, name=name)
 
     def _apply(self, act: Act) -> None:
         """Have an administrator apply documents; half of the times only if nobody has applied
@@ -1048,7 +1055,7 @@ class World:
                 self.seen["documents that others had changed since"] += 1
                 raise Refused("conflict", "others have applied documents") from None
 
-        self._ask(words, applied, key=f"apply {act.at:.4f}", recorded=False)
+        self.ask(words, applied, key=f"apply {act.at:.4f}", recorded=False)
 
     def _automate(self, act: Act) -> None:
         """Do to a VCM what was planned; the first thing is that there is one."""
@@ -1075,7 +1082,20 @@ class World:
         self._done.append((self.clock.now - START, lambda world: world._employ(name)))
         vcm = self._vcms[name] = SimVcm(self, name, len(self._vcms) + 1, self._folder)
         more = {"name": name, "at": vcm.host}
-        self._ask(f"a VCM of {name}", _enrol, key=f"vcm {name}", recorded=False, **more)
+        self.ask(f"a VCM of {name}", _enrol, key=f"vcm {name}", recorded=False, **more)
+
+    def employ_again(self) -> None:
+        """Set the VCMs up anew that the database has forgotten, of virtual clusters that it knows."""
+        with self.engine.connect() as tx:
+            v, m = t.vclusters.c, t.vcms.c
+            there = set(tx.scalars(select(v.name).where(v.state != "ended")))
+            known = select(v.name).join_from(t.vcms, t.vclusters, v.id == m.vcluster_id)
+            there -= set(tx.scalars(known))
+        for name, vcm in self._vcms.items():
+            if name in there:
+                more = {"name": name, "at": vcm.host}
+                vcm.kill(forgets=True)
+                self.ask(f"a VCM of {name} again", _enrol, recorded=False, **more)
 
     def _bring_jobs(self, name: str, nodes: int) -> None:
         """Have the jobs of a VCM's batch system want so many nodes."""
