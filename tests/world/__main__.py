@@ -2,35 +2,40 @@
 
 One seed is told in its short form, or, with `--long`, in its long one; of many, each tenth has its
 long form.
-A seed in which something is wrong is told as a story, its acts made as few as possible; of a run
-forever, in one sentence.
+A seed in which something is wrong is told as a story, its acts made as few as possible, with the
+options that run it again, and the line that makes a test of it.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from itertools import islice
 from pathlib import Path
 
 from tests.world import table
 from tests.world.lives import live, row_of, shrunk
+from tests.world.plan import plan
 from tests.world.world import Outcome
 
 SECONDS = 90.0  # of wall time that many seeds may take
 LEAST = 300  # steps of a world
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run worlds; return 1 where anything is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="run this world alone, and tell its story")
+    parser.add_argument("--only", type=int, nargs="*", help="with these of its acts alone")
+    parser.add_argument("--calm", action="store_true", help="its network and database are well")
     parser.add_argument("--long", action="store_true", help="the long form of each")
     parser.add_argument("--seeds", type=int, default=200, help="at most so many, in 90 seconds")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
@@ -39,10 +44,13 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at a time")
     parser.add_argument("--table", type=Path, default=Path("build/worlds.jsonl"))
     parser.add_argument("--sum", type=Path, nargs="+", help="print the sums of tables")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.seed is not None:
-        outcome = live(options.seed, short=not options.long)
-        tell(outcome)
+        short = not options.long
+        acts = set(range(len(plan(options.seed, short=short).acts)))
+        skip = acts.difference(options.only) if options.only is not None else ()
+        outcome = live(options.seed, skip, calm=options.calm, short=short)
+        print(story(outcome))
         return bool(outcome.troubles)
     if options.sum:
         print(table.summed(table.read(options.sum)))
@@ -62,21 +70,29 @@ def forever(
     seconds: float,
 ) -> int:
     """Run `worlds`, each of which gets a row in the table, until it is stopped or `seconds` have
-    passed; print the sums of them and of the `rows` before. Return 1 where anything is wrong in one
-    of them."""
+    passed; tell of each in which something is wrong; print the sums of them and of the `rows`
+    before. Return 1 where anything is wrong in one of them."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    end, running = time.monotonic() + seconds, set[Future[table.WorldRow]]()
+    end, running = time.monotonic() + seconds, set[Future[table.WorldRow | str]]()
     with ProcessPoolExecutor(processes, max_tasks_per_child=200) as pool:
         try:
-            while running or time.monotonic() < end:
-                while len(running) < processes and time.monotonic() < end:
-                    running.add(pool.submit(row_of, *next(worlds)))
+            while True:
+                if time.monotonic() < end:
+                    for world in islice(worlds, processes - len(running)):
+                        running.add(pool.submit(row_of, *world))
+                if not running:
+                    break
                 done, running = wait(running, return_when=FIRST_COMPLETED)
-                for row in (each.result() for each in done):
-                    table.add(file, row)
-                    rows.append(row)
-                    for one in row.troubles[:1]:
-                        print(f"{table.world_name(row.seed, row.short)}: {one}", flush=True)
+                for result in (each.result() for each in done):
+                    if isinstance(result, str):
+                        print(result, flush=True)
+                        continue
+                    table.add(file, result)
+                    rows.append(result)
+                    if result.troubles:
+                        name = table.world_name(result.seed, result.short)
+                        print(f"{name}: {result.troubles[0]}; leaving out acts …", flush=True)
+                        running.add(pool.submit(told, result.seed, result.short))
         except KeyboardInterrupt:
             pool.shutdown(wait=False, cancel_futures=True)
     print(table.summed(rows))
@@ -96,7 +112,8 @@ def many(first: int, most: int, *, long: bool) -> int:
         steps, transactions = steps + outcome.steps, transactions + outcome.transactions
         few += outcome.steps < LEAST
         if outcome.troubles:
-            fail(outcome, short)
+            print(f"seed {seed}: {outcome.troubles[0]}; leaving out acts …", flush=True)
+            print(told(seed, short))
             return 1
     spent = time.monotonic() - began
     print(
@@ -111,21 +128,26 @@ def many(first: int, most: int, *, long: bool) -> int:
     return 0
 
 
-def fail(outcome: Outcome, short: bool) -> None:
-    """Tell what is wrong, as shortly as can be."""
-    print(f"seed {outcome.seed}: {outcome.troubles[0]}; leaving out acts …", flush=True)
-    name = table.world_name(outcome.seed, short)
-    skipped, shorter = shrunk(outcome.seed, short=short)
-    tell(shorter)
-    print(f"without the acts {sorted(skipped)}; the whole of it: make sim {name}")
+def told(seed: int, short: bool) -> str:
+    """Return what is wrong in the world of that seed, as shortly as can be, how to run that again,
+    and the test that it makes."""
+    left, calm, outcome = shrunk(seed, short=short)
+    words = f"--seed {seed}" + " --long" * (not short) + " --calm" * calm
+    words += f" --only {' '.join(map(str, left))}"
+    return "\n".join(
+        [
+            story(outcome),
+            f"again: python -m tests.world {words}",
+            "as a test, in FOUND of tests/world/test_world.py, with a name of its own:",
+            f"    {json.dumps(outcome.troubles[0][:60])}: {json.dumps(words)},",
+        ]
+    )
 
 
-def tell(outcome: Outcome) -> None:
-    """Print a world's story."""
-    print("\n".join(outcome.story))
-    print(f"seed {outcome.seed}: {outcome.steps:,} steps, digest {outcome.digest}")
-    for one in outcome.troubles:
-        print(f"WRONG: {one}")
+def story(outcome: Outcome) -> str:
+    """Return a world's story."""
+    ending = f"seed {outcome.seed}: {outcome.steps:,} steps, digest {outcome.digest}"
+    return "\n".join([*outcome.story, ending, *(f"WRONG: {one}" for one in outcome.troubles)])
 
 
 if __name__ == "__main__":

@@ -135,12 +135,12 @@ def compare(world: World, planned: Plan) -> None:
         world.seen["holdings as without faults"] += 1
 
 
-def shrunk(seed: int, tries: int = 60, *, short: bool = False) -> tuple[set[int], Outcome]:
-    """Return acts that can be left out of a world in which something is wrong so that something
-    still is, and what then comes of it: with a network and a database that are well, if something
-    is wrong there, too; then halves of the acts are left out, then ever smaller parts."""
-    every = set(range(len(plan(seed, short=short).acts)))
-    left = sorted(every)
+def shrunk(seed: int, tries: int = 60, *, short: bool = False) -> tuple[list[int], bool, Outcome]:
+    """Return the acts that are left of a world in which something is wrong so that something still
+    is, whether it has a network and a database that are well, and what then comes of it: well, if
+    something is wrong there, too; then halves of the acts are left out, then ever smaller parts."""
+    left = list(range(len(plan(seed, short=short).acts)))
+    every = set(left)
     worst = live(seed, calm=True, short=short)
     calm = bool(worst.troubles)
     if not calm:
@@ -158,4 +158,4 @@ def shrunk(seed: int, tries: int = 60, *, short: bool = False) -> tuple[set[int]
                 break
         else:
             size //= 2
-    return every - set(left), worst
+    return left, calm, worst
