@@ -136,7 +136,7 @@ server-kills: system-test dev
 
 # The server's own code in worlds of virtual time, by seed; docs/simulated-world. One world and its story: make sim
 # SEED=7; until it is stopped, or for MINUTES, each seed with a line in build/worlds.jsonl: make sim FOREVER=1. SEEDS: at
-# most so many in 90 seconds. Nine of ten worlds are short; LONG=1 makes all long.
+# most so many, begun in 90 seconds. Nine of ten worlds are short; LONG=1 makes all long.
 SEEDS ?= 200
 sim: dev
 	.venv/bin/python -m tests.world --seeds $(SEEDS) $(if $(FOREVER),--forever $(if $(MINUTES),--minutes $(MINUTES))) \

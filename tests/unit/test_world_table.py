@@ -46,6 +46,7 @@ def test_runs_are_summed_and_no_world_of_several_programs_counts_twice(tmp_path:
         "| of them in their short form | 1 |",
         "| Runs of them | 4 |",
         "| Steps | 1,200 |",
+        "| Fewest steps of a world | 300 |",
         "| Hours of the worlds' own time | 2.0 |",
         "| Steps a second of processor time | 150 |",
         "| Runs in which something is wrong | 1 |",

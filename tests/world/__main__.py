@@ -9,13 +9,11 @@ options that run it again, and the line that makes a test of it.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import signal
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from itertools import islice
@@ -26,8 +24,7 @@ from tests.world.lives import live, row_of, shrunk
 from tests.world.plan import plan
 from tests.world.world import Outcome
 
-SECONDS = 90.0  # of wall time that many seeds may take
-LEAST = 300  # steps of a world
+SECONDS = 90.0  # of wall time in which many seeds begin
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -37,7 +34,9 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", type=int, nargs="*", help="with these of its acts alone")
     parser.add_argument("--calm", action="store_true", help="its network and database are well")
     parser.add_argument("--long", action="store_true", help="the long form of each")
-    parser.add_argument("--seeds", type=int, default=200, help="at most so many, in 90 seconds")
+    parser.add_argument(
+        "--seeds", type=int, default=200, help="at most so many, begun in 90 seconds"
+    )
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--forever", action="store_true", help="until it is stopped")
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after that many")
@@ -58,11 +57,14 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.forever:
         rows = table.read([options.table])
         worlds = table.left(rows, options.first, long=options.long)
-        return forever(options.table, rows, worlds, options.processes, 60.0 * options.minutes)
-    return many(options.first, options.seeds, long=options.long)
+        seconds = 60.0 * options.minutes
+    else:
+        rows, seconds = [], SECONDS
+        worlds = islice(table.left(rows, options.first, long=options.long), options.seeds)
+    return many(options.table, rows, worlds, options.processes, seconds)
 
 
-def forever(
+def many(
     file: Path,
     rows: list[table.WorldRow],
     worlds: Iterator[tuple[int, bool]],
@@ -97,35 +99,6 @@ def forever(
             pool.shutdown(wait=False, cancel_futures=True)
     print(table.summed(rows))
     return any(row.troubles for row in rows if row.program == table.program())
-
-
-def many(first: int, most: int, *, long: bool) -> int:
-    """Run worlds from `first` on, at most so many in `SECONDS`, until one fails."""
-    began, seen = time.monotonic(), Counter[str]()
-    count = steps = transactions = few = 0
-    for seed in itertools.count(first):
-        if count == most or time.monotonic() - began >= SECONDS:
-            break
-        short = table.is_short(seed, long=long)
-        outcome = live(seed, short=short)
-        count, seen = count + 1, seen + outcome.seen
-        steps, transactions = steps + outcome.steps, transactions + outcome.transactions
-        few += outcome.steps < LEAST
-        if outcome.troubles:
-            print(f"seed {seed}: {outcome.troubles[0]}; leaving out acts …", flush=True)
-            print(told(seed, short))
-            return 1
-    spent = time.monotonic() - began
-    print(
-        f"{count} seeds from {first} on, {steps:,} steps ({steps // max(count, 1):,} a seed, fewer"
-    )
-    print(
-        f"than {LEAST} in {few}), {transactions:,} transactions,"
-        f" {steps / spent:,.0f} steps a second"
-    )
-    for name, times in sorted(seen.items(), key=lambda item: -item[1]):
-        print(f"{times:8,} {name}")
-    return 0
 
 
 def told(seed: int, short: bool) -> str:

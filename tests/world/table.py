@@ -101,6 +101,7 @@ def summed(rows: Iterable[WorldRow]) -> str:
         f"| of them in their short form | {len({row.seed for row in worlds if row.short}):,} |",
         f"| Runs of them | {len(worlds):,} |",
         f"| Steps | {steps:,} |",
+        f"| Fewest steps of a world | {min((row.steps for row in worlds), default=0):,} |",
         f"| Transactions | {sum(row.transactions for row in worlds):,} |",
         f"| Hours of the worlds' own time | {sum(row.seconds for row in worlds) / 3600:,.1f} |",
         f"| Hours of processor time | {cpu / 3600:,.2f} |",
