@@ -71,8 +71,8 @@ def pause_server(site: ChaosSite, rng: random.Random) -> ChaosFault:
 
 
 def pause_manager(site: ChaosSite, rng: random.Random) -> ChaosFault | None:
-    """SIGSTOP of a manager alone, for longer than its claim."""
-    server = _server(site, rng)
+    """SIGSTOP of the manager alone that has the claim, for longer than that lasts."""
+    (server,) = (server for server in site.servers if server.name == site.manager)
     pid = server.parts().get("manager")
     if pid is None:
         return None

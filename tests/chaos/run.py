@@ -114,9 +114,11 @@ class ChaosRun:
         self._prober = Prober(site)
         self._seen: list[SeenFault] = []
 
-    def run(self, more: Callable[[ChaosOutcome], bool], names: Sequence[str]) -> ChaosOutcome:
-        """Let faults of those `names` happen for as long as there is `more` to do, then let all
-        come to rest; return what was found."""
+    def run(
+        self, more: Callable[[ChaosOutcome], bool], names: Sequence[str], *, in_order: bool = False
+    ) -> ChaosOutcome:
+        """Let faults of those `names` happen, drawn or in that order, while there is `more` to do,
+        then let all come to rest; return what was found."""
         turns = [
             Turns(self.watch.look, 0.1),
             Turns(self.owners.turn, 0.25),
@@ -128,7 +130,8 @@ class ChaosRun:
             until(lambda: self.watch.claims, "the site has a manager")
             while more(self.outcome) and not self._found() and all(map(Turns.is_alive, turns)):
                 self._wait()
-                self._fault(self._rng.choice(names))
+                done = len(self.outcome.story)
+                self._fault(names[done] if in_order else self._rng.choice(names))
             self.owners.resting = True
             self._pass_written_times()
             if not self._found():
@@ -153,7 +156,7 @@ class ChaosRun:
         time.sleep(self._rng.uniform(0.0, 0.3))
 
     def _fault(self, name: str) -> None:
-        manager = self.watch.claims[-1].owner
+        manager = self._site.manager = self.watch.claims[-1].owner
         begin = time.monotonic()
         fault = FAULTS[name](self._site, self._rng)
         if fault is None:

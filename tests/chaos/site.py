@@ -140,7 +140,8 @@ def children(pid: int) -> list[int]:
 
 class ChaosSite:
     """See the module. `environment`: of the servers, beside the run's own. `clocks`: the library
-    that gives each host a clock; None where there is no compiler."""
+    that gives each host a clock; None where there is no compiler. `manager`: the server that has
+    the manager's claim, as was seen last."""
 
     def __init__(self, folder: Path, database: str, environment: Mapping[str, str]) -> None:
         self.folder, self.lab = folder, f"chaos{os.getpid()}x{next(_numbers)}"
@@ -148,6 +149,7 @@ class ChaosSite:
         self.namespace = record.namespace(self.lab)
         self.database = ChaosDatabase(folder, database)
         self.clocks = _library(folder)
+        self.manager = ""
         self.servers: list[ChaosServer] = []
         self.machines: Mapping[str, Agent] = {}
 

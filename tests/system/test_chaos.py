@@ -13,8 +13,10 @@ from sqlalchemy import update
 from cod.store import tables as t
 from cod.store.engine import connect
 from tests.chaos.checks import Watch
+from tests.chaos.faults import FAULTS as KINDS
 from tests.chaos.run import ChaosRun
 from tests.chaos.site import ChaosSite, running
+from tests.galera import needs_galera
 
 pytestmark = [
     pytest.mark.system,
@@ -85,6 +87,23 @@ def test_two_servers_lose_nothing_and_give_nothing_twice() -> None:
     print(outcome)
     assert outcome.violations == []
     assert outcome.acknowledged > 0
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1500)
+@needs_galera
+def test_each_fault_on_galera_loses_nothing_and_fences_a_manager() -> None:
+    with running(hosts=2, machines=4, database="galera") as site:
+        assert site.clocks is not None, "a C compiler makes the servers' clocks"
+        # seed 194: its stops outlast the claim, it cuts all links, its clock goes ahead
+        outcome = ChaosRun(site, 194).run(
+            lambda outcome: len(outcome.story) < len(KINDS), list(KINDS), in_order=True
+        )
+    print(outcome, *outcome.story, sep="\n")
+    assert outcome.violations == []
+    assert outcome.acknowledged > 0
+    assert [each.count for each in outcome.faults.values()] == [1] * len(KINDS)
+    assert outcome.fenced > 0
 
 
 @pytest.mark.nightly
