@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,7 +42,8 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-MACHINES, SHARE = 200, 70  # in all; those that the old server has begun to serve before the upgrade
+BEFORE = list(schema.releases().values())[-1]
+MACHINES, SHARE = 200, 50  # in all; in each of four shares
 OVER, PATIENCE = 20.0, 400.0  # seconds in which a share is switched on, and after which it is lost
 MACHINES_AT = "10.77.0.2"  # the router of the machines' network
 SUBNET = """
@@ -58,23 +60,33 @@ block_pool = ["10.80.128.0", "10.80.255.254"]
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tree of the release before, from the repository's history."""
-    folder, newest = tmp_path_factory.mktemp("before"), list(schema.releases().values())[-1]
-    packed = folder / "tree.tar"
-    asked = ["git", "-C", str(ROOT), "archive", "-o", str(packed), newest["commit"]]
-    if subprocess.run(asked, capture_output=True, check=False).returncode:
-        pytest.skip(f"the history here lacks {newest['commit']}")
+    """The packages of the release before: its wheel, built from its commit, unpacked."""
+    folder = tmp_path_factory.mktemp("before")
+    packed, tree, packages = folder / "tree.tar", folder / "tree", folder / "packages"
+    asked = ["git", "-C", str(ROOT), "archive", "-o", str(packed), BEFORE["commit"]]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    missing = f"no commit {BEFORE['commit']} in this clone: run git fetch --unshallow"
+    assert done.returncode == 0, f"{missing}\n{done.stderr}"
     with tarfile.open(packed) as files:
-        files.extractall(folder, filter="data")
-    return folder
+        files.extractall(tree, filter="data")
+    wheel = [sys.executable, "-m", "pip", "-q", "wheel", "--no-deps", "-w", str(folder), str(tree)]
+    subprocess.run(wheel, check=True)
+    with zipfile.ZipFile(next(folder.glob("cod-*.whl"))) as files:
+        files.extractall(packages)
+    return packages
+
+
+def _from(packages: Path) -> dict[str, str]:
+    """Return what has Python import `cod` from there: not even from the working directory."""
+    return {"PYTHONPATH": str(packages), "PYTHONSAFEPATH": "1"}
 
 
 class RollingServer(LabServer):
-    """A host of the site, which runs the program of a tree."""
+    """A host of the site, which runs the program of a folder."""
 
-    def install(self, tree: Path, servers: list[str], database: str) -> None:
+    def install(self, packages: Path, servers: list[str], database: str) -> None:
         """Install the program, and the site file that goes with it."""
-        self.environment = {"PYTHONPATH": str(tree)}
+        self.environment = _from(packages)
         head = SITE.format(
             data=self.data, database=f'name = "{self.name}"\ndatabase = "{database}"\n'
         )
@@ -128,18 +140,21 @@ class Rolling:
                 with open(server.data / "boot/trampoline" / name, "wb") as file:
                     file.truncate(size)
 
-    def switch_on(self, first: int, count: int, relay: str) -> subprocess.Popen[bytes]:
-        """Switch machines on; their process ends when all are served."""
+    def switch_on(
+        self, packages: Path, first: int, count: int, relay: str, *servers: RollingServer
+    ) -> subprocess.Popen[bytes]:
+        """Switch machines on whose agents are those of a program, behind a relay to `servers`;
+        their process ends when all are served."""
         words: dict[str, Any] = {"relay": relay, "first": first, "machines": count, "over": OVER}
         words |= {"patience": PATIENCE, "linger": 0.0}
         options = [part for key, value in words.items() for part in (f"--{key}", str(value))]
-        options += ["--server", *(server.address for server in self.servers)]
+        options += ["--server", *(server.address for server in servers)]
         command = [sys.executable, "-m", "cod.lab.storm.process", *options]
         return subprocess.Popen(
             network.inside(self.machines, command),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=program.environment(),
+            env=os.environ | _from(packages),
         )
 
     def known(self) -> int:
@@ -189,23 +204,28 @@ def test_an_upgrade_in_a_storm_loses_no_machine(rolling: Rolling, before: Path) 
     old.start()
     until(old.answers, rolling.logs, 240)
 
-    storms = [rolling.switch_on(0, SHARE, "10.80.0.1")]
+    with rolling.engine.begin() as tx:
+        assert tx.scalar(select(schema.VERSION)) == BEFORE["schema"]
+    storms = [rolling.switch_on(before, 0, SHARE, "10.80.0.1", old)]
     until(lambda: rolling.known() > SHARE // 4, rolling.logs, 240)
     new.cod("db", "upgrade")
     new.start()
     until(new.answers, rolling.logs, 240)
-    storms.append(rolling.switch_on(SHARE, SHARE, "10.80.0.2"))  # while both releases serve
+    # while both releases serve
+    storms.append(rolling.switch_on(ROOT, SHARE, SHARE, "10.80.0.2", old, new))
     until(lambda: rolling.known() > SHARE + SHARE // 4, rolling.logs, 240)
     old.stop()
-    storms.append(rolling.switch_on(2 * SHARE, MACHINES - 2 * SHARE, "10.80.0.3"))
-    old.install(ROOT, both, rolling.url)
+    storms.append(rolling.switch_on(ROOT, 2 * SHARE, SHARE, "10.80.0.3", old, new))
+    old.install(ROOT, both[:1], rolling.url)
     old.start()
     until(old.answers, rolling.logs, 240)
+    # the old agents know one server, as did the site file
+    storms.append(rolling.switch_on(before, 3 * SHARE, SHARE, "10.80.0.4", old))
     machines = [machine for storm in storms for machine in served(storm)]
     assert [machine["at"] for machine in machines if "order" not in machine["ended"]] == []
 
     disks.make_dirty(rolling.url)  # all boot again, to be erased, while the other server is stopped
-    storms = [rolling.switch_on(0, MACHINES, "10.80.0.1")]
+    storms = [rolling.switch_on(ROOT, 0, MACHINES, "10.80.0.1", old, new)]
     until(lambda: _erasing(rolling) > MACHINES // 8, rolling.logs, 240)
     new.stop()
     new.start()
