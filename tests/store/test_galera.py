@@ -106,7 +106,7 @@ def test_of_two_who_go_at_two_hosts_at_once_one_stays(cluster: Galera) -> None:
         for each in threads:
             each.join(60)
         with hosts[0].begin() as tx:
-            tx.exec_driver_sql("SET SESSION wsrep_sync_wait = 1")
+            tx.exec_driver_sql("SET SESSION wsrep_sync_wait = 7")  # `admins` writes first
             left.append(users.admins(tx))
             tx.execute(t.users.update().values(admin=True))
     for engine in hosts:
