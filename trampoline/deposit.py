@@ -31,8 +31,8 @@ _TEMPORARY = (408, 425, 429, 500, 502, 503, 504)
 
 
 class Behind(Exception):
-    """The server has the disk up to another byte than expected, or is another server: continue from
-    there."""
+    """The server has the disk up to another byte than expected, or is another server than before:
+    the sender continues at byte `at`."""
 
     def __init__(self, at: int) -> None:
         super().__init__(at)
@@ -47,7 +47,7 @@ class Sender:
     """The sending side of a capture. Its methods raise PrimeError if the server refuses, and
     WayError if no server has answered for the deposit's patience.
 
-    deposit   its `url` is of the server that answered last
+    deposit   where to send the disk; its `url` is that of the server that answered last
     patience  of one attempt: seconds until a silent server is asked again, and pauses between
               attempts
     """
@@ -60,8 +60,8 @@ class Sender:
 
     def before(self) -> tuple[int, str]:
         """Return the byte up to which an earlier order has sent the disk, and the digest of its
-        chunks' heads; 0 and '' if the server has nothing of an earlier order, or does not know the
-        question.
+        chunks' heads; 0 and '' if the server has nothing of an earlier order, or does not know this
+        request.
 
         The earlier order's data stay until `at` or `adopt` is called.
         """
@@ -84,8 +84,8 @@ class Sender:
         return int(self._again("GET", "", b"", self._patience.stall)["at"])
 
     def put(self, piece: bytes, at: int, end: int) -> None:
-        """Send the next piece, which extends the disk from `at` to `end`. Raises Behind, also if
-        another server than before has taken it."""
+        """Send the next piece, which extends the disk from `at` to `end`. Raises Behind if the
+        server has the disk up to another byte than `end`, or if another server took the piece."""
         url = self.deposit.url
         try:
             found = int(self._again("PUT", f"/{at}", piece, self._patience.stall)["at"])
@@ -150,7 +150,7 @@ class Sender:
             if self._closed:
                 raise _Broken("it is not wanted any more")
             kept = self._connection
-            if kept and (kept.host, kept.port) != (host, port):  # of the server that was asked last
+            if kept and (kept.host, kept.port) != (host, port):  # it leads to another server
                 self._drop()
             if self._connection is None:
                 # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.

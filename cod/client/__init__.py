@@ -170,12 +170,12 @@ class Client:
     server    path of a UNIX socket, or http(s)://HOST:PORT
     token     a bearer token
     timeout   seconds for one answer
-    ca_file   who signs the server's certificate (PEM); None: as the system has it
-    pin       SHA-256 of the server's certificate, hex (colons may be in it): that one and no other
-              is believed
+    ca_file   certificates of the authorities that may sign the server's certificate (PEM); None:
+              those of the system
+    pin       SHA-256 of the only certificate that is accepted, in hex, with or without colons
     sleep     waits between repetitions
-    dry_run   ask what changes would do, in place of making them: each raises `WouldChange`
-    position  of the stream of events that is followed: all up to there was told; '': not known yet
+    dry_run   ask what changes would do instead of making them: each raises `WouldChange`
+    position  position of the last event in the stream that is followed; '': not known yet
     """
 
     dry_run, position = False, ""
@@ -211,7 +211,8 @@ class Client:
         return self.seen(path, **query)[0]
 
     def seen(self, path: str, **query: Any) -> tuple[Any, str]:
-        """Return the thing, and its tag, to which changes of the thing can be bound (`match`)."""
+        """Return the reply to a GET of a thing, and the thing's tag. A change with this tag as
+        `match` is refused if the thing has changed since."""
         reply = self._send("GET", path + _query(query), None, {})
         value = self._read(reply)
         return value, reply.getheader("ETag") or ""
@@ -249,11 +250,11 @@ class Client:
         return self._read(self._once("POST", "/sign-in", json.dumps(wanted), headers))
 
     def patch(self, path: str, body: Any, match: str | None = None) -> Any:
-        """PATCH."""
+        """Return the reply to a PATCH; for `match` see `seen`."""
         return self.call("PATCH", path, body, match=match)
 
     def delete(self, path: str, match: str | None = None) -> Any:
-        """DELETE."""
+        """Return the reply to a DELETE; for `match` see `seen`."""
         return self.call("DELETE", path, match=match)
 
     def call(
@@ -298,8 +299,8 @@ class Client:
         return dict(reply.headers)
 
     def events(self, after: int | str | None = None) -> Generator[tuple[str, Any], None, None]:
-        """(kind, value) of each event as it happens, for ever: 'transition', 'progress' or
-        'notice'. `after`: the `position` of a stream that was followed before."""
+        """Yield (kind, value) of each event as it happens, without end. The kind is 'transition',
+        'progress' or 'notice'. `after`: the `position` of a stream that was followed before."""
         reply = self._send(
             "GET", "/events" + ("" if after is None else f"?after={quote(str(after))}"), None, {}
         )

@@ -73,9 +73,9 @@ def check(
 
 
 def tell(tx: Tx, group: Group, before: int, hours: float, now: float, ends: float) -> None:
-    """Tell the group that it has used 80 or 100 % of its node-hours of the month that ends at
-    `ends`, unless it had used as much `before` (per cent, as `policy.sharing.node_hours.reached`
-    returns it)."""
+    """Tell the group if it has used 80 or 100 % of its node-hours of the month that ends at `ends`,
+    and was not told so before. `before` is the percentage of the last time, as
+    `policy.sharing.node_hours.reached` returns it."""
     part = node_hours.reached(group.hours_limit, hours)
     if part > before and group.hours_limit is not None:
         text = notice_texts.node_hours(group.name, part, hours, group.hours_limit, ends)

@@ -181,14 +181,14 @@ def squares(tx: Tx) -> list[Square]:
 
 def told_until(tx: Tx, after: int) -> int:
     """Return the id of the newest notice that is older than the transition `after`, for a client
-    that names no notice."""
+    whose position has no notice. Return 0 if there is none, or if `after` is 0."""
     return notices.newest_before(tx, after) if after else 0
 
 
 class NewEvents(NamedTuple):
     """Transitions and notices that are new to a reader, and the progress of disks being written.
 
-    ids, notice_ids  of all new rows of both tables: some of the notices are for programs
+    ids, notice_ids  of all new rows of the two tables; `notices` lacks those for programs
     """
 
     rows: list[Mapping[str, Any]]
@@ -199,8 +199,8 @@ class NewEvents(NamedTuple):
 
 
 def happened(tx: Tx, transitions: Following, notice_reader: Following) -> NewEvents:
-    """Return what is new to readers of the transitions and of the notices: the lowest ids first, if
-    it is much."""
+    """Return what is new to readers of the transitions and of the notices: at most `AT_ONCE` rows
+    of each table, those with the lowest ids, and the progress."""
     ids = transitions.unseen(events.ids_after(tx, events.TRANSITIONS, transitions.floor))
     notice_ids = notice_reader.unseen(events.ids_after(tx, events.NOTICES, notice_reader.floor))
     ids, notice_ids = ids[:AT_ONCE], notice_ids[:AT_ONCE]
@@ -209,13 +209,13 @@ def happened(tx: Tx, transitions: Following, notice_reader: Following) -> NewEve
 
 
 def past(tx: Tx, transition: int, notice: int) -> tuple[list[Mapping[str, Any]], list[NoticeView]]:
-    """Return transitions and notices after those with these ids, `AT_ONCE` of each at most."""
+    """Return transitions and notices with ids above these, at most `AT_ONCE` of each."""
     return events.after(tx, transition), notices.every(tx, after=notice, limit=AT_ONCE)
 
 
 def from_now_on(tx: Tx, begun: float) -> tuple[Following, Following]:
-    """Return readers of the transitions and of the notices to whom is new what comes from now on;
-    `begun`: see `Following.see`."""
+    """Return readers of the transitions and of the notices that have seen all present rows. For
+    `begun` see `Following.see`."""
     readers = []
     for table in (events.TRANSITIONS, events.NOTICES):
         floor, ids = events.recent(tx, table)

@@ -63,8 +63,8 @@ class ListedMachine:
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """A fact of a list that is not taken over. `what` names it, such as by its key; `reason` is a
-    sentence without its full stop."""
+    """A fact of a list that is not taken over. `what` names the fact, such as by its key; `reason`
+    is a sentence without its full stop."""
 
     where: str
     what: str

@@ -240,8 +240,8 @@ class ActedNodes:
 
 @dataclass(frozen=True, slots=True)
 class NodePlace:
-    """A row of `node_places`: a place, other than its remembered one, where a node's MAC was heard.
-    The node may boot there if an administrator has approved the place."""
+    """A row of `node_places`: a place where a node's MAC was heard, other than the place that is
+    remembered for the node. The node may boot there if an administrator has approved the place."""
 
     id: int
     node_id: int

@@ -1,9 +1,10 @@
-"""Readers of tables whose ids grow, and the rows that are new to them.
+"""Positions of readers in tables with ascending ids, and the rows that are new to a reader.
 
-MariaDB gives an id to a row when it is written, and shows the row when its transaction commits: of
-two transactions the one with the lower ids may come later. Nor are ids without gaps: a transaction
-that is undone leaves some, and a node of Galera takes every third. So a reader remembers the ids
-above the lowest that may still come, and looks at all of them again.
+MariaDB assigns an id when a row is written, but the row becomes visible when its transaction
+commits. So of two transactions the one with the lower ids may become visible later. Some ids never
+appear: a rolled-back transaction leaves a gap, and a Galera node uses only every third id.
+Therefore a reader reads all rows again above the lowest id that may still appear, and remembers
+which of them it has seen.
 """
 
 from __future__ import annotations
@@ -11,36 +12,36 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-# Seconds after which an id that is missing does not come any more: twice as long as MariaDB leaves
-# a transaction without a statement (`store.engine.ABANDONED`), since one may have to wait so long
-# for another's rows.
+# Seconds after which a missing id cannot appear any more. MariaDB ends a transaction that executes
+# no statement for half of this time (`store.engine.ABANDONED`), and a transaction may have to wait
+# as long again for rows that another transaction has locked.
 SETTLED = 20.0
 
 
 class Following:
-    """Position of a reader. It asks no server's clock and no row's time: what has stood for long
-    enough is counted by the process that reads.
+    """A reader's position in a table. The reading process itself measures how long rows have been
+    visible: clocks of other servers and times in rows do not matter.
 
-    floor  no row up to this id is new any more: none is missing, or a higher one had been there for
-           `SETTLED` seconds when they were looked for
+    floor  no row up to this id is new: all ids up to it were seen, or a row with this or a higher
+           id had been visible for `SETTLED` seconds when the table was read
     """
 
     def __init__(self, floor: int) -> None:
         self.floor = self._newest = floor
-        self._seen: set[int] = set()  # above the floor
-        self._stood: deque[tuple[float, int]] = deque()  # when which row was the newest
+        self._seen: set[int] = set()  # ids above the floor
+        self._stood: deque[tuple[float, int]] = deque()  # (time, id of the newest row then)
 
     def unseen(self, ids: Iterable[int]) -> list[int]:
-        """Return those of the ids that are new, in order."""
+        """Return the new ones of these ids, in ascending order."""
         return sorted(each for each in ids if not self.knows(each))
 
     def knows(self, row: int) -> bool:
-        """Return whether that id is not new any more."""
+        """Return whether the row with this id is not new."""
         return row <= self.floor or row in self._seen
 
     def see(self, ids: Iterable[int], begun: float, now: float) -> None:
-        """Note what a look has found that began at `begun` and is over: all new ids, or the lowest
-        of them."""
+        """Record the ids that were found in a read of the table from `begun` to `now`: all new ids,
+        or the lowest of them."""
         self._seen.update(self.unseen(ids))
         while self._stood and self._stood[0][0] <= begun - SETTLED:
             self.settle(self._stood.popleft()[1])
@@ -51,7 +52,7 @@ class Following:
             self._stood.append((now, newest))
 
     def settle(self, row: int) -> None:
-        """Note that no row up to that id is new any more."""
+        """Record that no row up to this id is new."""
         if row > self.floor:
             self.floor = row
             self._seen = {each for each in self._seen if each > row}

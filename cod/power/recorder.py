@@ -1,5 +1,5 @@
-"""Follows the consoles of nodes and records their output. One server does it, as long as it has the
-claim.
+"""Follows the consoles of nodes and records their output. Only the server that holds the claim does
+so.
 
 Every few seconds the recorder looks which consoles have to be followed and who holds their nodes. A
 lost console is tried again, at growing intervals. At most eight connections a second are begun and

@@ -1,6 +1,6 @@
-"""Trust in a BMC's certificate. Trusted is a certificate for the BMC's name that an authority of
-the system, or of a given file, has signed; a certificate with a given fingerprint, whatever else it
-says; or any certificate at all, where the administrator wants it so."""
+"""Trust in a BMC's certificate. A certificate is trusted if an authority of the system, or of a
+given file, has signed it for the BMC's name; if it has a given fingerprint, whatever else it says;
+or in any case, if the administrator has decided so."""
 
 from __future__ import annotations
 

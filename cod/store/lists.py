@@ -332,8 +332,8 @@ def last_event(tx: Tx) -> int:
 
 
 def last_events(tx: Tx) -> tuple[int, bool]:
-    """Return the id of the newest transition, and whether each of the `RECENT` before it is there,
-    so that none of them can still come."""
+    """Return the id of the newest transition (0 if there is none), and whether no id is missing
+    among the last `RECENT` rows, so that no transition with a lower id can still appear."""
     ids = select(t.node_history.c.id).order_by(t.node_history.c.id.desc()).limit(RECENT)
     id_ = ids.subquery().c.id
     last, first, count = tx.execute(select(func.max(id_), func.min(id_), func.count())).one()

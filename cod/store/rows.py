@@ -53,15 +53,15 @@ Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]
 
 
 class Mismatch(Exception):
-    """A record has a field that its table has no column for, or one of another type."""
+    """A record has a field for which its table has no column, or a column of another type."""
 
 
 class Rows(Generic[Record]):
     """The rows of a table as records of one class: a dataclass or a NamedTuple.
 
     columns  the columns of the record's fields, in the fields' order; `select` reads them
-    width    their number; `names`: of the fields
-    values   of a record, in that order
+    width    number of the columns; `names`: names of the fields
+    values   returns the values of a record, in that order
 
     Methods with `key` are for tables whose primary key is one column. Methods with `lock` lock the
     rows until the transaction ends.
@@ -103,7 +103,7 @@ class Rows(Generic[Record]):
         self.select: Select[Any] = select(*self.columns)
         if source is not None:
             self.select = self.select.select_from(source)
-        self._locked = table if source is not None else None  # alone, of what is joined
+        self._locked = table if source is not None else None  # the only table locked in a join
         self._look_ups: dict[tuple[str | bool, ...], Prepared] = {}
         self._name = name
 
@@ -365,7 +365,7 @@ def insert_all(tx: Tx, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 class RowChange(NamedTuple):
-    """A change of the row whose columns have the values `old` (None: null): it gets those of
+    """A change of one row: the row whose columns have the values `old` (None: null) gets the values
     `new`."""
 
     old: Mapping[str, Any]
@@ -375,7 +375,7 @@ class RowChange(NamedTuple):
 def update_all(tx: Tx, table: Table, changes: Iterable[RowChange]) -> int:
     """Make the changes and return how many of the rows existed. Each change is of one row, and no
     row may be changed twice: MariaDB would make only the first of its changes, SQLite all. Values
-    go to the driver as they are: the types of the columns convert none, as `Words` would."""
+    go to the driver without the conversions of the columns' types, such as `Words`."""
     alike: dict[tuple[tuple[str, ...], ...], list[tuple[Any, ...]]] = {}
     for old, new in changes:
         known = {name: value for name, value in old.items() if value is not None}
@@ -387,7 +387,7 @@ def update_all(tx: Tx, table: Table, changes: Iterable[RowChange]) -> int:
         if tx.dialect.name == "sqlite":
             text = _updating(table, names, known_names, nulls, tx.dialect)
             found += run(tx, text, rows, many=True).rowcount
-        else:  # its driver would send a statement for each of the rows
+        else:  # MariaDB's driver would send a statement for each of the rows
             for part in slices(rows):
                 text = _joining(table, names, known_names, nulls, len(part), tx.dialect)
                 found += run(tx, text, tuple(chain.from_iterable(part))).rowcount
@@ -482,7 +482,8 @@ def upsert(table: Table, *names: str, add: bool = False) -> dict[str, Prepared]:
 
 
 def only(wanted: Mapping[Column[Any], object]) -> list[ColumnElement[bool]]:
-    """Return conditions for what is not None."""
+    """Return the conditions that each column has its value. A column whose value is None gets no
+    condition."""
     return [column == value for column, value in wanted.items() if value is not None]
 
 

@@ -59,8 +59,8 @@ def every(tx: Tx, groups: frozenset[int] | None = None) -> list[tuple[Volume, st
 
 
 def of_data(tx: Tx, name: str | None = None) -> list[Volume]:
-    """Return the volumes that are no homes and not deleted; with a `name` the one of that name
-    alone."""
+    """Return the volumes that are neither homes nor deleted, by name; with a `name`, only the
+    volume of that name."""
     own = only({_v.name: name})
     return ROWS.every(tx, _v.kind == "data", _v.deleted_at.is_(None), *own, order=_v.name)
 

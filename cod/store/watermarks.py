@@ -14,10 +14,9 @@ from cod.store.prepared import Prepared
 from cod.store.rows import upsert
 
 ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
-"""RESERVED counts changes of what reservations in advance leave to others: a grant planned before
-one is stale. HOLD is there while the site is held: since when."""
-DATABASE = "database"
-"""Names the database, and counts its losses (`claims.Progress`)."""
+"""RESERVED counts the changes of what reservations in advance leave to other requests: a grant that
+was planned before such a change is stale. HOLD exists while the site is held, and is the time when
+the hold began."""
 OLDEST_SCHEMA = "oldest schema"
 """Programs that were written for this schema, and for later ones, work with the database."""
 
@@ -27,21 +26,21 @@ _COUNT = upsert(t.marks, "at", add=True)
 
 
 def at(tx: Tx, name: str) -> float | None:
-    """Return where the mark is; None before the first time."""
+    """Return the value of the mark; None if it does not exist."""
     found: float | None = _AT.value(tx, {"mark": name})
     return found
 
 
 def about(tx: Tx, name: str) -> str:
-    """Return why the mark was set; '' where nothing tells."""
+    """Return why the mark was set; '' if no reason is recorded."""
     return tx.scalar(select(_m.about).where(_m.name == name)) or ""
 
 
 def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
-    """Move the mark from `before` to `to`; return False if it is not at `before`. Until the commit
-    no other transaction can move it.
+    """Move the mark from `before` to `to`; return False if it is not at `before`. Until this
+    transaction commits, no other transaction can move the mark.
 
-    IntegrityError when another server sets it for the first time at the same moment.
+    Raises IntegrityError if another server creates the mark at the same moment.
     """
     if before is None:
         if at(tx, name) is not None:
@@ -60,23 +59,23 @@ def forget(tx: Tx, name: str) -> bool:
 
 
 def version(tx: Tx, name: str, *, lock: bool = False) -> float:
-    """Return how often the mark was raised. With `lock` no other transaction that locks it goes on
-    until this one ends."""
+    """Return how often the mark was raised. With `lock`, other transactions that lock the mark wait
+    until this transaction ends."""
     if lock:
         one_at_a_time(tx, f"{name}, in use")
     return at(tx, name) or 0.0
 
 
 def raise_version(tx: Tx, name: str) -> None:
-    """Count one more change of what the mark stands for; it is locked already."""
+    """Add one to a mark that counts changes. The caller has locked the mark."""
     _COUNT[tx.dialect.name].write(tx, {"name": name, "at": 1.0})
 
 
 def one_at_a_time(tx: Tx, name: str) -> None:
-    """Let no other transaction that calls this with the same name go on until this one ends.
+    """Make other transactions that call this function with the same name wait until this one ends.
 
-    It writes a row. A lock of rows that are only read, `FOR UPDATE`, would do on one database host;
-    of two that hold such locks at two hosts of a Galera cluster neither waits, but of two that have
-    written the same row the second is run again.
+    The function writes a row. On a single database host, a lock on a row that is only read (`FOR
+    UPDATE`) would be enough. At two hosts of a Galera cluster, transactions with such locks do not
+    wait for each other; but of two that have written the same row, the second is run again.
     """
     _COUNT[tx.dialect.name].write(tx, {"name": name, "at": 1.0})

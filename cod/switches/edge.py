@@ -4,8 +4,8 @@ reads them back.
 There is one session at a time with each switch, for all its due ports, and at most `AT_ONCE`
 sessions at a time. A port that is in its VLAN already is left alone. If a switch accepted a change
 but does not show the port in its VLAN, the change has failed. A session is given up after `ATTEMPT`
-seconds, which is shorter than a claim lasts. A session that cannot write what it
-found ends there, and does not count against the switch.
+seconds, which is shorter than a claim lasts. If the VLANs that a session has found cannot be
+written to the database, the session ends, and does not count as a failure of the switch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ log = logging.getLogger("cod.switches")
 
 
 class NotWritten(Exception):
-    """The VLANs that ports were found in are not in the database: the ports were not changed."""
+    """The VLANs in which ports were found could not be written to the database, so the ports were
+    not changed."""
 
 
 class SwitchEdge(Claimer):
@@ -55,14 +56,14 @@ class SwitchEdge(Claimer):
         super().__init__(reactor, pool, log, "looking for switch ports", POLL)
         self._reactor, self._drivers, self._server = reactor, drivers, server_name
         self._clock, self._site, self._effects = clock, site, effects
-        self._busy: set[str] = set()  # switches that there is a session with
+        self._busy: set[str] = set()  # names of switches that have a session
         self._known: int | None = None  # the hash of the switches that the rows were made for
 
     async def look(self) -> None:
         """Claim switches with due ports, and begin a session with each."""
         site = self._site.current
         # at the start, and when the site file was read again
-        digest = hash(repr(site.switches))  # nothing of the site file is kept
+        digest = hash(repr(site.switches))  # the settings themselves are not kept
         if self._known != digest:
             await self._pool.run(
                 flows.began, self._server, [each.name for each in site.switches], self._clock()

@@ -36,7 +36,7 @@ CLAIM = 30.0  # seconds that the claim outlives its owner's last sign
 SWEEP = 60.0  # seconds between searches for folders that nobody needs
 NICE = 10
 AT_ONCE = 2
-PAUSE = 300.0  # seconds that a file waits which the server had no memory or threads for
+PAUSE = 300.0  # seconds that a file waits if the server had no memory or threads for it
 
 log = logging.getLogger("cod.images")
 
@@ -66,8 +66,8 @@ class Ingester(Periodic):
         self._keeper = ClaimKeeper(reactor, pool, "ingest", server, CLAIM)
         self._root, self._uploads, self._clock = root, uploads, clock
         self._reactor, self._rules, self._several = reactor, rules, several
-        self._absent: dict[int, Image] = {}  # their files are on another server
-        self._paused: dict[int, float] = {}  # images that wait until then
+        self._absent: dict[int, Image] = {}  # images whose files are on another server
+        self._paused: dict[int, float] = {}  # by image, the time until which it waits
         self._stopping = threading.Event()
         self._threads: set[Deferred[Any]] = set()
         self._busy: dict[int, int | None] = {}  # groups by the images that are being taken in
@@ -175,9 +175,9 @@ class Ingester(Periodic):
             return
         except Exception as error:
             if isinstance(error, Lost) or self._pool.is_away(error):
-                raise  # the file may be good: it is begun anew
+                raise  # the file may be good: it will be taken in anew
             no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
-            if no_thread or isinstance(error, MemoryError):  # nothing is said of the file
+            if no_thread or isinstance(error, MemoryError):  # not the file's fault
                 self._paused[image.id] = self._reactor.seconds() + PAUSE
                 raise
             known = isinstance(error, Refused | OSError)

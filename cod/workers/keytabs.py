@@ -26,7 +26,7 @@ from cod.periodic import Claimer
 POLL = 1.0  # seconds between looks
 AT_ONCE = 8
 ATTEMPT = 60.0  # seconds for one command
-LEASE = 2 * (ATTEMPT + 15.0)  # commands are begun in its first half
+LEASE = 2 * (ATTEMPT + 15.0)  # seconds of the claim; commands begin only in its first half
 SETSID = "/usr/bin/setsid"  # of util-linux, which every Debian has
 OUTPUT = 64 << 10  # bytes that are kept of what a command says
 ENVIRONMENT = {
@@ -59,7 +59,7 @@ class KeytabMaker(Claimer):
         self._keeper = ClaimKeeper(reactor, pool, flows.CLAIM, server_name, LEASE)
         self._reactor, self._clock, self._site = reactor, clock, site
         self._check, self._seal, self._effects = check, seal, effects
-        self._busy: set[str] = set()  # hosts that a command runs for
+        self._busy: set[str] = set()  # hosts for which a command runs
 
     async def look(self) -> None:
         """Begin the tasks that are due."""
@@ -67,10 +67,10 @@ class KeytabMaker(Claimer):
         if not (site.kerberos.realm and site.kerberos.keytab_command):
             return  # without a command, principals are not removed either
         # The claim is also kept while `AT_ONCE` commands run: two servers must not run commands for
-        # the same host at once, also if this server alone cannot reach the database.
+        # the same host at once, even if only this server has lost the database.
         if await self._keeper.keep(now) is None or (room := AT_ONCE - len(self._busy)) <= 0:
             return
-        # a copy from before the transaction, which may still read a task as due that ends meanwhile
+        # copied before the read, which may still find a task due whose command ends meanwhile
         busy = frozenset(self._busy)
         due = await self._pool.read(flows.due, site, now)
         if self._keeper.is_due():

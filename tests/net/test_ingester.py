@@ -391,7 +391,7 @@ def test_a_server_that_lost_the_claim_unseen_writes_nothing(
     monkeypatch: pytest.MonkeyPatch,
     ends: str,
 ) -> None:
-    """The link to the database stalls, and the disk answers before the next look."""
+    """The link to the database stalls, and the disk answers before the ingester looks again."""
     upload = tmp_path / "images" / "incoming" / "upload"
     upload.write_bytes(disk(4000))
     add(engine, "image", upload)

@@ -145,8 +145,9 @@ def test_what_a_command_began_ends_with_its_time(
 
 
 class Linked(Clock):
-    """A server's clock, link to the database and commands, which hang. `cut`: what is asked is
-    answered when the link is there again. `begun`, `ended`: when commands were."""
+    """A server's clock, its link to the database, and its commands, which hang. `cut`: the database
+    answers only after the link is restored. `begun`, `ended`: times when commands began and
+    ended."""
 
     is_away, is_race = staticmethod(Pool.is_away), staticmethod(Pool.is_race)
 
@@ -182,7 +183,7 @@ class Linked(Clock):
 def test_two_servers_commands_for_a_host_never_run_at_once(
     engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch, cut: str
 ) -> None:
-    """The first server's link to the database stalls when its claim is almost to be renewed."""
+    """The first server's link to the database stalls just before its claim is to be renewed."""
     due: list[KeytabTask] = []
     monkeypatch.setattr(flows, "due", lambda *_: due)
     rules = KerberosRules("EXAMPLE.ORG", keytab_command="/bin/keytab")

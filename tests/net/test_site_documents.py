@@ -450,7 +450,7 @@ def test_a_null_that_stands_for_no_value_is_as_left_out(
 
 
 def test_a_thing_is_read_by_itself(there: Served, site: Site) -> None:
-    """All of a kind are read for each PUT of one otherwise."""
+    """Otherwise each PUT of a thing would read all things of its kind."""
     pool_of(there, site, "site")
     for path, fields, _ in PUTS:
         put(there, path, fields)

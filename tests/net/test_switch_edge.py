@@ -29,8 +29,8 @@ LEAF = Switch("leaf", "fake", "leaf.example", account="net", provisioning_vlan=1
 
 
 class Straight:
-    """The pool without its threads: the flow runs now, in a transaction. `away` is what comes of
-    writing where ports were found, in place of that."""
+    """A pool without threads: a flow runs at once, in a transaction. `away`, if set, is called
+    instead of the flow that records the VLANs in which ports were found."""
 
     is_away, is_race = staticmethod(Pool.is_away), staticmethod(Pool.is_race)
 
@@ -437,7 +437,8 @@ def test_a_vlan_is_in_use_from_the_moment_that_a_port_is_found_in_it(world: Worl
 
 
 def test_what_a_late_session_found_is_not_written_after_the_next_one(world: World) -> None:
-    """A port that is home is not read again: a VLAN that it was found in would stay in use."""
+    """A port in its provisioning VLAN is not read again: a VLAN recorded late for the port would
+    stay in use."""
     node = world.node(1)
     for vlan in (20, None):
         world.want(node, vlan)

@@ -79,8 +79,8 @@ def test_each_node_is_killed_stopped_cut_off_and_comes_back(cluster: Galera) -> 
 
 
 def test_of_two_who_go_at_two_hosts_at_once_one_stays(cluster: Galera) -> None:
-    """A proxy may let servers write at two hosts for a second or two. Of two transactions that are
-    certified before either is applied at the other's host, locks hold neither back."""
+    """A proxy may let servers write at two hosts for a second or two. Locks at one host do not hold
+    back a transaction at the other host, if both are certified before either is applied there."""
     hosts = [database.connect(f"mysql+pymysql://root@{host}/people") for host in cluster.hosts[:2]]
     cluster.nodes[0].execute("CREATE DATABASE people CHARACTER SET utf8mb4")
     with hosts[0].begin() as tx:
@@ -115,8 +115,8 @@ def test_of_two_who_go_at_two_hosts_at_once_one_stays(cluster: Galera) -> None:
 
 
 class Server:
-    """A server's pool that makes marks, one after another: each with the port of the node that it
-    is made at, and a number that follows the highest."""
+    """A server's pool that makes marks, one after another. Each mark has the port of the node where
+    it is made, and the number after the highest."""
 
     def __init__(self, url: str) -> None:
         self.made: list[int] = []

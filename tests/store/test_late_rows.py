@@ -1,4 +1,4 @@
-"""Readers by id, and two transactions of which the one with the lower ids commits last: nobody
+"""Of two transactions, the one with the lower row ids commits last: no reader that follows the ids
 misses its rows."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GRANT = 200  # nodes that one transaction gives
 
 
 class Request:
-    """What a stream writes to."""
+    """The request of a client, to which a stream writes."""
 
     def __init__(self) -> None:
         self.written, self.gone = "", Deferred[None]()
@@ -51,18 +51,18 @@ class Request:
 
     @property
     def causes(self) -> list[str]:
-        """The causes of the transitions that were written, in order."""
+        """Return the causes of the transitions that were written, in order."""
         told = re.findall("event: transition\ndata: (.*)\n", self.written)
         return [json.loads(one)["cause"] for one in told]
 
     @property
     def last(self) -> str:
-        """The id of the last event."""
+        """Return the id of the last event."""
         return re.findall("id: (.*)\n", self.written)[-1]
 
 
 class Stand:
-    """A hub on a MariaDB whose ids go up by three, as a node of Galera's do."""
+    """A hub on a MariaDB whose ids go up by three, as at a Galera node."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.clock = engine, Clock()
@@ -79,7 +79,7 @@ class Stand:
         self.vcluster: int | None = None
 
     def hold_by_group(self) -> None:
-        """From now on a vcluster of the group holds the nodes."""
+        """Have a vcluster of the group hold the nodes from now on."""
         with self.engine.begin() as tx:
             self.vcluster = _vcluster(tx, self.group.id)
 
@@ -203,8 +203,8 @@ def test_who_comes_back_hears_again_of_the_last_events_alone(stand: Stand) -> No
 
 
 class Posts:
-    """Notifiers of two servers, whose clocks for rows differ from the database's as one likes; a
-    group has the events of its nodes posted."""
+    """Notifiers of two servers, and a group that has the events of its nodes posted. The servers'
+    clocks differ from the database's."""
 
     def __init__(self, stand: Stand, site: Site) -> None:
         self.stand, self.ahead = stand, 0.0
@@ -228,7 +228,7 @@ class Posts:
 
     @property
     def causes(self) -> list[str]:
-        """The causes of the events that were posted, in order."""
+        """Return the causes of the events that were posted, in order."""
         with self.stand.engine.begin() as tx:
             posts = tx.scalars(
                 select(t.notices.c.events)

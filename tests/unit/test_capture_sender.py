@@ -25,7 +25,7 @@ OTHER = "http://127.0.0.1:2/captures/1.1"
 
 
 class Time:
-    """A clock that stands still but for sleep, and for whoever moves `now`."""
+    """A clock that only `sleep` and changes of `now` move."""
 
     now = 0.0
 
@@ -44,8 +44,8 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 class Silent(Sender):
-    """A sender whose server is silent until `answers` on the clock; then it has the disk up to
-    `there`. Each try takes the time limit of one."""
+    """A sender whose server is silent until `answers` on the clock, and then has the disk up to
+    `there`. Each try until then takes its whole time limit."""
 
     def __init__(self, time: Time, answers: float, there: int) -> None:
         super().__init__(TO, PATIENT)
@@ -76,7 +76,7 @@ def test_a_server_that_stays_silent_is_the_ways_fault(time: Time) -> None:
 
 
 class OneOfTwo(Silent):
-    """A sender with another server, which answers from the first moment, and has nothing."""
+    """A sender with a second server, which answers from the beginning, and has nothing."""
 
     def __init__(self, time: Time, answers: float) -> None:
         super().__init__(time, answers, MIB)
@@ -107,8 +107,8 @@ def test_a_server_that_is_started_again_soon_keeps_what_it_has(time: Time) -> No
 
 
 class Captures(ThreadingHTTPServer):
-    """A server that keeps connections open, has nothing of a disk and takes any piece of it, but
-    while it is `away`. `asked`: what it was asked and did not refuse."""
+    """A server that keeps connections open, has nothing of the disk, and takes any piece. While it
+    is `away`, it refuses all requests. `asked`: methods of the requests that it did not refuse."""
 
     daemon_threads = True
 
@@ -143,7 +143,7 @@ class Answer(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def servers() -> Iterator[tuple[Captures, Captures]]:
-    """Yield the node's own server, which is away, and another one."""
+    """Yield the node's own server, which is away, and another server."""
     with Captures() as own, Captures() as other:
         for each in (own, other):
             threading.Thread(target=each.serve_forever, args=(0.01,), daemon=True).start()
@@ -169,7 +169,7 @@ def test_a_look_at_another_server_leaves_the_own_one_its_pieces(
 def test_pieces_that_go_to_another_server_begin_another_pass(
     time: Time, servers: tuple[Captures, Captures]
 ) -> None:
-    """Also where that server is at the byte that was believed, for the pass has another name."""
+    """The sender begins anew even if the other server has the disk up to the expected byte."""
     own, other = servers
     sender = Sender(replace(TO, url=own.url, others=other.url), PATIENT)
     assert sender.at() == 0

@@ -19,7 +19,7 @@ from cod.model import FileServer, Site, SiteRef
 
 
 class Alone:
-    """A pool in which no other server wants the claim. `renewed`: when it was written."""
+    """The pool of a server that alone wants the claim. `renewed`: times when it was renewed."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""What is new to a reader of a table whose rows come in another order than their ids."""
+"""A reader finds the new rows of a table whose rows appear in another order than their ids."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_another_reader_knows_to_be_over_is_over() -> None:
 def test_no_row_is_lost_and_none_comes_twice(
     step: int, lasts: list[float], rows: list[int], apart: float
 ) -> None:
-    """Transactions begin half a second apart, and last as long as they like."""
+    """Transactions begin half a second apart, and each lasts less than `SETTLED`."""
     commits: list[tuple[float, list[int]]] = []
     last = 0
     for number, (seconds, count) in enumerate(zip(lasts, rows, strict=False)):

@@ -198,7 +198,7 @@ def test_descriptions_that_another_thread_forgets_meanwhile(
     first = read(OURS, data, [1 << 20])
 
     class Meanwhile(io.BufferedReader):
-        """A stream; another thread comes to the bound while the descriptions are read."""
+        """A stream. While it is read, another thread clears the remembered descriptions."""
 
         def read(self, size: int | None = -1, /) -> bytes:
             if size is not None and size > 50:

@@ -67,9 +67,9 @@ GENERIC_EXTRA = (*LAB, "xen-netfront", "xen-blkfront", "mptsas", "usbcore", "vmd
 class Module:
     """A kernel module.
 
-    path      under the kernel's folder
+    path      path below the kernel's folder
     needs     modules that must be loaded before
-    aliases   names of devices and others that it serves
+    aliases   names of the devices and features that it serves
     firmware  files that it may load into its hardware
     """
 

@@ -77,8 +77,8 @@ def current(
     unseal: Unsealer | None = None,
     now: float = 0.0,
 ) -> Order:
-    """Return the node's order. Raises `Refused` if its template cannot be carried out on it (any
-    more), which counts as a failure of priming.
+    """Return the node's order. Raises `Refused` if the template cannot be carried out on the node
+    (any more), which counts as a failure of priming.
 
     address  the agent's; its subnet decides from which address of COD it fetches images
     inviter  makes the invitation of the vcluster's VCM, if the VCM runs on this node

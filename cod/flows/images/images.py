@@ -121,7 +121,7 @@ def finish(
     """Record that an image is in its served form. A repeated call does no harm, nor does a call for
     an image that was deleted meanwhile.
 
-    claim  the ingester's; `claims.Lost` is raised if another server has it now
+    claim  the ingester's claim; `claims.Lost` is raised if another server has it now
 
     Raises `Refused` if the stored bytes do not fit into the group's quota, or if templates of the
     group that use the site's image of that name now could not be installed with the new image.

@@ -42,8 +42,8 @@ def names_of(tx: Tx) -> list[str]:
 
 
 def nodes_of(tx: Tx, name: str | None = None) -> dict[str, list[str]]:
-    """Return the names of the nodes of each block, by the block's name; with a `name` of the block
-    of that name alone."""
+    """Return the names of the nodes of each block, by the block's name; with a `name`, only those
+    of the block of that name."""
     names_ = blocks.names(tx, name)
     found: dict[str, list[str]] = {name: [] for name in names_.values()}
     for node in blocks.members(tx, None if name is None else next(iter(names_), 0)):

@@ -150,8 +150,8 @@ def cancel(tx: Tx, context: FlowContext, *, name: str) -> Result[CaptureView]:
 
 
 def show(tx: Tx, *, name: str, groups: frozenset[int] | None = None) -> CaptureView:
-    """Return the newest capture of a node. Raises `Refused` if there is none, or it is not for one
-    of `groups` (None: all)."""
+    """Return the newest capture of a node. Raises `Refused` if the node has no capture, or if the
+    capture is not for one of `groups` (None: all)."""
     node = nodes.by_name(tx, name)
     row = captures.get(tx, node.id) if node else None
     if node is None or row is None or (groups is not None and row.group_id not in groups):

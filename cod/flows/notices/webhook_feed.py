@@ -1,9 +1,9 @@
 """Events of nodes and vclusters, collected into posts for the webhooks of groups that subscribe to
 them.
 
-`look` only looks; `gather` writes. What a post has in it is delivered, tried again and shown like a
-notice. It has the rows of a history before which none comes any more, as the server that gathers
-has seen (`policy.following`).
+`look` only reads; `gather` writes. A post is delivered, repeated and shown like a notice. Rows of a
+history are posted only up to an id below which no row can still appear, as observed by the server
+that gathers (`policy.following`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Following = following.Following
 
 
 class PostedEvents(NamedTuple):
-    """Progress of the events of a kind.
+    """Progress of posting the events of one kind.
 
-    mark    they were posted up to this row; None: not yet
-    wanted  a group wants them
-    ids     rows that are new to the one who asks
+    mark    id of the row up to which events were posted; None: posting has not begun
+    wanted  whether a group subscribes to the events
+    ids     ids of the rows that are new to the calling server
     """
 
     mark: int | None
@@ -42,7 +42,8 @@ class PostedEvents(NamedTuple):
 
 
 def look(tx: Tx, readers: Mapping[str, Following]) -> dict[str, PostedEvents]:
-    """Return how far events were posted, by kind; `readers`: what the one who asks has seen."""
+    """Return how far events were posted, by kind. `readers`: the calling server's positions in the
+    histories, by kind."""
     wanted = webhook_feed.readers(tx)
     found = {}
     for kind in webhook_feed.KINDS:
@@ -55,8 +56,8 @@ def look(tx: Tx, readers: Mapping[str, Following]) -> dict[str, PostedEvents]:
 
 
 def gather(tx: Tx, until: Mapping[str, int], now: float) -> int:
-    """Write the posts of what happened up to these rows, by kind; how many. Of several servers that
-    do so at once one does it."""
+    """Write posts of the events up to the row `until[kind]` of each kind, and return the number of
+    posts. If several servers do so at once, one of them writes the posts of a kind."""
     readers = webhook_feed.readers(tx)
     notices.forget_events(tx, now - KEPT, BATCH)
     return sum(

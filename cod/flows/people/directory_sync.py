@@ -99,8 +99,8 @@ def put_down(
     back, and of users whose roles have changed.
 
     asked  the users about whom the directory was asked
-    known  its answers, by subject, about those whom it knows
-    held   names of users who are left as they are
+    known  the directory's answers, by subject, about the users whom it knows
+    held   names of users who are not to be changed
     since  when the directory was asked: a user who has signed in after that is known to it
     """
     gone, back, changed = [], [], []

@@ -48,7 +48,8 @@ number of the site's range, which no other group gets again."""
 
 
 def every(tx: Tx, only: frozenset[int] | None = None, name: str | None = None) -> list[Group]:
-    """Return groups by name; `only` those with these ids, or the one of that name (None: all)."""
+    """Return groups, ordered by name. `only` restricts them to these ids, and `name` to the group
+    of that name (None: all)."""
     return [group for group in groups.every(tx, name) if only is None or group.id in only]
 
 

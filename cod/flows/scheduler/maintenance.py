@@ -254,8 +254,8 @@ def _raise_version(tx: Tx) -> None:
 
 
 def _warned(tx: Tx, window: MaintenanceWindow, rules: Policy, now: float) -> None:
-    """Note that the notices about the planned window count as its warning, if that is due already,
-    so that owners are not warned twice."""
+    """Record that the owners were warned, if the window's warning is due already: the notices about
+    the planned window count as the warning."""
     due = policy.warning(window, rules, now)
     if due is not None:
         rows.change(tx, window, warned=due)
@@ -347,7 +347,7 @@ def _still_meant(tx: Tx, window: MaintenanceWindow, now: float) -> list[int]:
 
 def _take(tx: Tx, window: MaintenanceWindow, site: Site, now: float) -> list[tuple[Node, Node]]:
     """Put nodes of a running window out of service, `BATCH` at most: free nodes, and, after the
-    window's beginning, nodes that vclusters hold. Return each node as it was and as it is now."""
+    window's beginning, nodes that vclusters hold. Return each node before and after the change."""
     if window.state != WindowState.RUNNING:
         return []
     due = rows.to_take(tx, window.id, BATCH, held=policy.begun(window, now))

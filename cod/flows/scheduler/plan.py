@@ -113,9 +113,9 @@ class Planned:
                 'reserve', 'reject', 'wait', 'wake' or 'sleep'
     vcluster    the vcluster that it concerns: for 'take', 'ease' and 'seize' the one that loses
                 nodes; '' for 'wake' and 'sleep'
-    request_id  the request that it is done for; None where there is none
+    request_id  the request for which it is done; None: no request
     nodes       number of nodes
-    type, block, subnet  of these nodes; '' where they do not matter
+    type, block, subnet  of these nodes; '' if they do not matter
     about       a sentence that explains it
     """
 

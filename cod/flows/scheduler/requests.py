@@ -142,10 +142,10 @@ def change(
     now: float,
     seen: frozenset[int] | None = None,
 ) -> Result[RequestView]:
-    """Have a vcluster that waits for its first nodes begin with `count` of them, no more than it
-    requested, of several types and blocks if `spread` (None: as it requested). A new request with
-    the same place in the queue replaces the old one; return it, as `withdraw` does. Raises
-    `Refused`."""
+    """Let a vcluster that waits for its first nodes begin with `count` nodes, which are no more
+    than it requested. `spread`: the nodes may be of several types and blocks; None: as requested.
+    A new request with the same place in the queue replaces the old one. Return the new request, as
+    `withdraw` does. Raises `Refused`."""
     request = requests.numbered(tx, request_id, lock=True)
     if request.state != RequestState.PENDING:
         raise Refused(

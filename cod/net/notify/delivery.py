@@ -26,7 +26,7 @@ from cod.net.notify.webhooks import Webhooks
 from cod.periodic import Claimer
 
 POLL = 1.0  # seconds between looks for what is due
-LEASE = 120.0  # seconds of a claim: longer than any attempt takes
+LEASE = 120.0  # seconds of a claim, which is longer than any attempt
 THREADS = 8
 
 log = logging.getLogger("cod.notices")
@@ -61,7 +61,7 @@ class Notifier(Claimer):
         )
         self._site = site
         self._busy: set[Target] = set()
-        self._readers: dict[str, webhook_feed.Following] = {}  # of events, by kind
+        self._readers: dict[str, webhook_feed.Following] = {}  # positions in histories, by kind
 
     async def look(self) -> None:
         """Claim notices that are due, and begin to deliver them."""
@@ -76,7 +76,7 @@ class Notifier(Claimer):
             self.begin(self._deliver(delivery))
 
     async def _gather(self) -> None:
-        """Write posts of what happened."""
+        """Write posts of the new events of nodes and vclusters."""
         begun = self._reactor.seconds()
         feeds = await self._pool.read(webhook_feed.look, self._readers)
         for kind, (mark, _, ids) in feeds.items():

@@ -113,8 +113,9 @@ def facts(canonical_xml: str) -> list[tuple[str, str]]:
 
 
 def elements(report_xml: str, tag: str) -> list[Mapping[str, str]]:
-    """Return the attributes of each element of a report with the name `tag`, in order. They include
-    those of its child elements, such as 'neighbour/port'; of several partitions the last counts."""
+    """Return the attributes of each element of a report with the name `tag`, in order. Attributes
+    of child elements are included, such as 'neighbour/port'; of several partitions only those of
+    the last."""
     return [
         element.attrib
         | {

@@ -160,9 +160,9 @@ def join(
     """Return the consequences of a report that `node` has sent.
 
     mac        the MAC that the session proved
-    owners     by reported MAC: the node that has it, if any
+    owners     the node that has a reported MAC, by MAC; MACs of no node are missing
     twins      other nodes with the same UUID, and expected nodes with the same serial number
-    connected  ids of those of these nodes that have an open session
+    connected  ids of the nodes in `owners` and `twins` that have an open session
     """
     if mac not in hardware.macs:
         return Joining(

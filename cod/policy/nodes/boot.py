@@ -352,8 +352,8 @@ def plan(
 ) -> BootPlan:
     """Return what a node in `state` boots: the decision of its boot script.
 
-    template  the template of its vcluster; None: it has none
-    images    by name, those that it boots from
+    template  the template of the node's vcluster; None: the node has none
+    images    images that the node boots from, by name
     """
     if state == NodeState.RETIRED:
         return BootPlan("none", "retired")

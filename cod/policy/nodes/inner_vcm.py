@@ -1,4 +1,4 @@
-"""A VCM that runs on a node of its vcluster: the node's choice, and its seed. Pure.
+"""A VCM that runs on a node of its vcluster: the choice of the node, and the node's seed. Pure.
 
 The seed has three files for the VCM: a configuration, the certificate of the site's authority, and
 an invitation, which `cod vcm` trades for a certificate of its own. Images that read their seed

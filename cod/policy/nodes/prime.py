@@ -19,7 +19,7 @@ from cod.policy.nodes.template import Configuration, Diskless, File, ImageChoice
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The fields of a node's `orders.Order` that its template decides, as they are there."""
+    """The part of a node's `orders.Order` that its template decides, with the order's fields."""
 
     disk: str
     verify: bool

@@ -48,8 +48,8 @@ def requested(
     before: Mapping[str, Any], asked: Mapping[str, Any]
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """Return the values that differ between a thing and the values `asked` for it, as (old values,
-    new values). It is for changes that take effect later, such as a larger size, which begins as a
-    request. If the thing has none of the values asked for, return ({}, all of them)."""
+    new values). Use this for changes that take effect later, such as a larger size, which begins as
+    a request. If the thing has none of the values asked for, return ({}, all of them)."""
     known = {name: asked[name] for name in before if asked.get(name) is not None}
     if not known:
         return {}, tidy(asked)

@@ -42,14 +42,14 @@ class PlacedReservation:
     start, gone, end  when its nodes are needed, when its lease and grace are over, and when its
                       nodes are free again
     place             the number of nodes of each kind
-    own               nodes that are reserved for it already, or being preempted for it, by kind
+    own               nodes of each kind that are reserved or being preempted for it already
     victims           the nodes to preempt
     ready             the place where it can be granted now; None: it cannot be granted now
     whole             False: there are too few nodes, and `place` has as many as there are
     sure              False: some nodes may come too late, because they are on their way, or because
                       the start is too near for a preemption; or the reservation begins now with
                       nodes that other reservations count on
-    limit             the limit of its group that forbids it, as a sentence; '': none
+    limit             a sentence about the group's limit that forbids the reservation; '': none does
     usable            how many nodes with usable switch ports it takes although any port would do,
                       because too few nodes with other ports are left
     """

@@ -1,15 +1,16 @@
 """Packing: granting as many as possible of the requests of one priority and one age out of the free
 nodes. Pure.
 
-None of these requests has precedence over another. They are packed in several orders: the most
-constraining first; if that leaves any without nodes, also the one first that asks for the largest
-part of its matching nodes; the small ones first (which satisfies more requests when nodes are
-scarce); and the large ones first (while blocks are still whole). In each order, three things make
-room for a request that finds none: a placed request is moved to other matching nodes; a placed
-request is left out, if two others find room instead; and placed requests are moved so that few
-blocks are partly full. The order that satisfies most requests is taken; of several the cheapest,
-then the first. At last the placed requests are moved so that all together cost less
-(`policy.scheduler.rebalance`). docs/explain/allocation.md says how near this is to the optimum.
+None of these requests has precedence over another. They are packed in several orders. The first
+order begins with the most constraining requests. If it leaves requests without nodes, three more
+orders are tried: those that ask for the largest part of their matching nodes first; the small ones
+first (which satisfies more requests when nodes are scarce); and the large ones first (while blocks
+are still whole). In each order, three things make room for a request that finds none: a placed
+request is moved to other matching nodes; a placed request is left out, if two others find room
+instead; and placed requests are moved so that few blocks are partly full. The order that satisfies
+most requests is taken; of several the cheapest, then the first. At last the placed requests are
+moved so that all together cost less (`policy.scheduler.rebalance`). docs/explain/allocation.md says
+how near this is to the optimum.
 """
 
 from __future__ import annotations

@@ -32,10 +32,10 @@ class FoundPlaces(NamedTuple):
 class Want:
     """A request, with the kinds that match each of its tuples.
 
-    anchors  kinds of which nodes are reserved or being reclaimed for it
-    special  it can get nodes that other requests cannot get, or the reverse
-    within   the entitlement of its group that it fits into, by which it may preempt nodes that
-             other groups hold beyond their entitlements
+    anchors  kinds with nodes that are reserved or being reclaimed for the request
+    special  the request can get nodes that other requests cannot get, or the reverse
+    within   the entitlement of its group into which the request fits; the entitlement lets the
+             request preempt nodes that other groups hold beyond their entitlements
     """
 
     request: PendingRequest

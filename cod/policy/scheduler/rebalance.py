@@ -85,8 +85,8 @@ def _fit(placed: PackedRequests, part: TuplePart) -> Fit:
 
 
 def _share_out(placed: PackedRequests, first: NodeKind, second: NodeKind) -> bool:
-    """Distribute the tuples in two kinds anew, so that `first` holds as many of their nodes as
-    possible. Return whether anything changed."""
+    """Distribute the tuples that are placed in two kinds anew, so that as many of their nodes as
+    possible are of kind `first`. Return whether anything changed."""
     before = [part for part in _parts(placed, first) if second in _fit(placed, part).blocks]
     after = [part for part in _parts(placed, second) if first in _fit(placed, part).blocks]
     placed.effort -= len(before) + len(after)

@@ -201,8 +201,8 @@ class Entitlement:
 
     @property
     def own(self) -> int:
-        """The nodes that are the group's own: it may preempt them from groups of equal priority,
-        and none of these may preempt them."""
+        """The number of the group's own nodes: the group may preempt them from groups of equal
+        priority, and such groups may not preempt them."""
         return max(self.guarantee, self.share or 0)
 
 
@@ -361,8 +361,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RequestGrant:
-    """A request that is granted free nodes: all that it asks for, or, if it is a move, those of its
-    nodes that have come free."""
+    """A request that is granted free nodes: all nodes that it asks for, or, if the request is a
+    move, as many of them as have come free."""
 
     request_id: int
     shares: tuple[Share, ...]

@@ -1,4 +1,4 @@
-"""Distributing nodes to the tuples of one request, so that it is satisfied whenever that is
+"""Distribution of nodes to the tuples of one request. The request is satisfied whenever that is
 possible. Pure."""
 
 from __future__ import annotations

@@ -262,9 +262,9 @@ def creation_size(
     floors: Mapping[int, int],
     nodes: int,
 ) -> int:
-    """Return the creation size of a vcluster that is granted `size` nodes now. It is less than
-    `size` if some of the nodes are guaranteed to other groups, which may claim them: these nodes
-    count as growth.
+    """Return the creation size of a vcluster that is granted `size` nodes now. The creation size is
+    less than `size` if some of the nodes are guaranteed to other groups, which may claim them:
+    these nodes count as growth.
 
     guarantees  guaranteed nodes of each group that has any
     floors      sum of the creation sizes of each group's running vclusters

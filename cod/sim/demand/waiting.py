@@ -22,7 +22,7 @@ class QueuedJob:
     ends_at  its estimated end, while it runs
     passed   jobs behind it may request nodes first
     saved    seconds of its run time that it need not repeat
-    kept     with fixed places: begin and end of the time for which nodes are kept for it
+    kept     if jobs have fixed places: begin and end of the time for which nodes are kept for it
     """
 
     __slots__ = (

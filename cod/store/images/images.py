@@ -76,7 +76,7 @@ def waiting(tx: Tx) -> list[Image]:
 
 
 def taken_in(tx: Tx, image_id: int, **columns: object) -> None:
-    """Write what came of taking an image in, unless that is written."""
+    """Record the outcome of taking an image in, unless an outcome is recorded already."""
     ROWS.set_where(tx, _c.id == image_id, _c.state == "ingesting", source="", **columns)
 
 

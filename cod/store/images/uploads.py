@@ -34,7 +34,7 @@ def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None
     """Return (bytes used by the group, the group's own quota or None). Used bytes are the stored
     sizes of its images and the full sizes of its uploads.
 
-    lock  of two transactions that lock it, the second sees what the first took
+    lock  other transactions that lock these sums wait for this one, and then see what it adds
     """
     if lock:
         watermarks.one_at_a_time(tx, f"images of {group_id}")

@@ -33,7 +33,7 @@ def results(driver: Any) -> type[Any]:
             for _ in range(self.field_count + 1):
                 length += HEADER + int.from_bytes(data[length : length + 3], "little")
             packets = data[:length]
-            if (made := known.get(packets)) is not None:  # another thread may forget it at once
+            if (made := known.get(packets)) is not None:  # another thread may clear `known`
                 connection._rfile.read(length)
                 connection._next_seq_id = (packets[3] + self.field_count + 1) % 256
                 self.fields, self.converters, self.description = made
@@ -44,7 +44,7 @@ def results(driver: Any) -> type[Any]:
                 for encoding, kind in self.converters
             ]
             if length <= len(data):
-                if len(known) >= MOST_KINDS:  # of tables as they were, or of rare statements
+                if len(known) >= MOST_KINDS:  # by rare statements or changed tables
                     known.clear()
                 known[packets] = self.fields, self.converters, self.description
 

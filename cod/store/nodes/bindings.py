@@ -136,7 +136,7 @@ def forget(tx: Tx, addresses: Iterable[int]) -> None:
 
 
 class Reserve(NamedTuple):
-    """A reservation to make: a node, its NIC, its vcluster, and its host name there."""
+    """An address reservation to make: the node, its NIC, its vcluster, and its host name in it."""
 
     node_id: int
     mac: str

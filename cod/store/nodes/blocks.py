@@ -37,7 +37,7 @@ def by_name(tx: Tx, name: str, *, lock: bool = False) -> int | None:
 
 
 def names(tx: Tx, name: str | None = None) -> dict[int, str]:
-    """Return the names of all blocks, by id; with a `name` of the one of that name alone."""
+    """Return the names of all blocks, by id; with a `name`, only that of the block of that name."""
     query = select(_b.id, _b.name).where(*only({_b.name: name}))
     return {row[0]: row[1] for row in tx.execute(query)}
 

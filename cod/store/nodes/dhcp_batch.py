@@ -21,7 +21,7 @@ from cod.store.nodes import bindings
 from cod.store.prepared import Among, Prepared
 from cod.store.rows import RowChange, Rows, remove_all, update_all, upsert
 
-# Every statement is made once: to work it out anew for each batch was half of a small batch's cost.
+# Each statement is made once: making it anew for each batch was half of a small batch's cost.
 _n, _b = t.nodes.c, t.bindings.c
 _ROWS = Rows(
     DhcpClient,

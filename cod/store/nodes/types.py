@@ -21,7 +21,7 @@ get, by_name, named, change = ROWS.known, ROWS.by_name, ROWS.named, ROWS.set
 
 
 def every(tx: Tx, name: str | None = None) -> list[NodeType]:
-    """Return all types, by id; with a `name` the one of that name alone."""
+    """Return all types, by id; with a `name`, only the type of that name."""
     return ROWS.every(tx, *only({_k.name: name}), order=_k.id)
 
 

@@ -11,37 +11,39 @@ from sqlalchemy import ColumnElement, Table, select
 from cod.store import tables as t
 from cod.store.engine import Tx
 
-AT_ONCE = 500  # rows
-RECENT = 1000  # rows: more than are written while a transaction of before may still commit
+AT_ONCE = 500  # rows of one query
+RECENT = 1000  # rows: more than are written while an earlier transaction may still commit
 TRANSITIONS, NOTICES = t.node_history, t.notices
 _h = TRANSITIONS.c
 
 
 def after(tx: Tx, row: int) -> list[Mapping[str, Any]]:
-    """Return transitions with ids after that one; see `_events`."""
+    """Return the transitions with ids above `row`, as `_events` does."""
     return _events(tx, _h.id > row)
 
 
 def among(tx: Tx, ids: Collection[int]) -> list[Mapping[str, Any]]:
-    """Return transitions with those ids; see `_events`."""
+    """Return the transitions with these ids, as `_events` does."""
     return _events(tx, _h.id.in_(ids)) if ids else []
 
 
 def ids_after(tx: Tx, table: Table, row: int) -> list[int]:
-    """Return the ids of all rows of a table after that one, in order."""
+    """Return all ids above `row` in a table, in ascending order."""
     return list(tx.scalars(select(table.c.id).where(table.c.id > row).order_by(table.c.id)))
 
 
 def recent(tx: Tx, table: Table) -> tuple[int, list[int]]:
-    """Return the ids of the last `RECENT` rows of a table, in order, and the id before them."""
+    """Return the id before the last `RECENT` rows of a table (0 if it has fewer rows), and the ids
+    of these rows in ascending order."""
     query = select(table.c.id).order_by(table.c.id.desc()).limit(RECENT)
     ids = list(tx.scalars(query))[::-1]
     return ids[0] - 1 if len(ids) == RECENT else 0, ids
 
 
 def _events(tx: Tx, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:
-    """Return at most `AT_ONCE` transitions, oldest first: the history's columns, with `node` and
-    `vcluster` by name, the holder's `group_id` and the `left_group_id` of who held it before."""
+    """Return at most `AT_ONCE` transitions, oldest first. Each has the history's columns, the names
+    `node` and `vcluster`, the `group_id` of the node's holder, and the `left_group_id` of the
+    holder before this transition."""
     h, before, held = t.node_history, t.node_history.alias(), t.vclusters.alias()
     left = (
         select(held.c.group_id)

@@ -208,8 +208,9 @@ def every(
     notice_id: int | None = None,
     limit: int = 1000,
 ) -> list[NoticeView]:
-    """Return notices with their deliveries, oldest first: those with ids after `after`, or the
-    newest ones without it. `ids`: those of them alone."""
+    """Return at most `limit` notices with their deliveries, oldest first: those with ids above
+    `after`, or, if it is None, the newest. `ids` and `notice_id` restrict the result to these
+    notices. Posts of events are left out, unless `notice_id` is given."""
     rows = query(None)
     rows = rows.where(_n.events.is_(None) if notice_id is None else _n.id == notice_id)
     if ids is not None:

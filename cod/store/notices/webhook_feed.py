@@ -1,6 +1,6 @@
 """Events of nodes and vclusters, for groups that have them posted to their webhooks.
 
-A mark says up to which row of a history it was posted: `marks.at` holds the row's id.
+A mark is the row of a history up to which events were posted: `marks.at` holds the row's id.
 """
 
 from __future__ import annotations
@@ -69,12 +69,13 @@ _TABLES: dict[str, Table] = {"vclusters": t.vcluster_history, "nodes": t.node_hi
 
 
 def ids_after(tx: Tx, kind: str, row: int) -> list[int]:
-    """Return the rows of the history after that one."""
+    """Return the ids above `row` in the history of events of this kind, in ascending order."""
     return events.ids_after(tx, _TABLES[kind], row)
 
 
 def happened(tx: Tx, kind: str, after: int, until: int) -> list[Happened]:
-    """Return what happened after the row `after`, up to the row `until`, oldest first."""
+    """Return the events of the rows after `after` and up to `until`, oldest first, of at most
+    `_MOST` rows."""
     id_ = _TABLES[kind].c.id
     return (_nodes if kind == "nodes" else _vclusters)(tx, and_(id_ > after, id_ <= until))
 

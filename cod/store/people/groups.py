@@ -24,7 +24,7 @@ get, by_name, named, change = ROWS.known, ROWS.by_name, ROWS.named, ROWS.set
 
 
 def every(tx: Tx, name: str | None = None) -> list[Group]:
-    """Return all groups, by name; with a `name` the one of that name alone."""
+    """Return all groups, by name; with a `name`, only the group of that name."""
     return ROWS.every(tx, *only({t.groups.c.name: name}), order=t.groups.c.name)
 
 

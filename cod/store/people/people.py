@@ -146,8 +146,8 @@ def password(tx: Tx, user_id: int) -> str:
 
 
 def admins(tx: Tx) -> int:
-    """Return how many administrators may sign in. Of two transactions that ask at once, the second
-    sees what the first has changed."""
+    """Return how many administrators may sign in. Other transactions that ask the same wait until
+    this one ends, and then see its changes."""
     watermarks.one_at_a_time(tx, "administrators")
     return tx.scalar(select(func.count()).select_from(t.users).where(_u.admin, *ABLE)) or 0
 
@@ -198,8 +198,8 @@ def members(
 
 
 def owners(tx: Tx, group_id: int) -> int:
-    """Return how many owners of the group may sign in. Of two transactions that ask at once, the
-    second sees what the first has changed."""
+    """Return how many owners of the group may sign in. Other transactions that ask the same wait
+    until this one ends, and then see its changes."""
     watermarks.one_at_a_time(tx, f"owners of {group_id}")
     query = (
         select(func.count())

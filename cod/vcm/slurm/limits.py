@@ -3,10 +3,10 @@ room.
 
 While the partition has no node, Slurm's reason for such a job is Resources; once a node is there it
 is AssocGrpCpuLimit or the like. A pool that believed the first reason would install node after node
-on which nothing ever runs. Therefore a job for which nodes were requested, and which a limit stops
-once they are there, is remembered, and so is its association: without nodes they do not count until
-a pause is over, and then only one of the jobs does, as a trial. Each failed trial doubles the
-pause.
+on which nothing ever runs. Therefore, if nodes were requested for a job, and a limit stops the job
+once the nodes are there, the job and its association are remembered. While the partition has no
+node, such jobs do not count until a pause is over; then one of them counts, as a trial. Each failed
+trial doubles the pause.
 
 An association that is not known to be limited could cause many requests before its first pause. If
 the site enforces limits, an association whose jobs have not run here yet is therefore `untried`,

@@ -273,7 +273,7 @@ def _tag(tx: Tx, route: Route, ask: Call, reply: BaseModel | None, body: bytes) 
     if names is None:
         return ""
     try:
-        now = replace(ask, who=current(tx, ask.who))  # who made a group may be its owner
+        now = replace(ask, who=current(tx, ask.who))  # a new group's owner
         found = shown.call(asked_to_see(shown, now, names))(tx)
     except Refused:  # the thing no longer exists after the change
         return ""

@@ -1,4 +1,4 @@
-"""Texts of the events' streams, and their recipients."""
+"""Texts of the event streams, and the recipients of each event."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ POSITION = r"^([0-9]{1,18})(?:-([0-9]{1,18}))?$"
 
 
 class Position(NamedTuple):
-    """Transition and notice up to which a client knows all rows of both tables, by their ids. A
-    client that comes back names it: ``17-3``."""
+    """A client's position in the events: the ids of the transition and of the notice up to which
+    the client knows all rows of the two tables. A client that comes back sends it: ``17-3``."""
 
     transition: int
     notice: int
@@ -42,13 +42,13 @@ class Position(NamedTuple):
         return f"{self.transition}-{self.notice}"
 
     def at_most(self, other: Position) -> Position:
-        """Return the earlier of both, in each table."""
+        """Return the position with the lower id of the two in each table."""
         return Position(min(self[0], other[0]), min(self[1], other[1]))
 
 
 def position_of(text: str) -> tuple[int, int | None] | None:
-    """Return the position that a client names, of which the notice may be left out; None: no such
-    position."""
+    """Return the position (transition, notice) that a client sent; None if the text is none. The
+    notice is None if the client left it out."""
     found = re.fullmatch(POSITION, text)
     return None if found is None else (int(found[1]), int(found[2]) if found[2] else None)
 
@@ -57,10 +57,10 @@ def position_of(text: str) -> tuple[int, int | None] | None:
 class Event:
     """An event of the stream.
 
-    row     its id in the table that it comes from
-    known   who has been sent this event knows all up to there
-    groups  those it is for; administrators see all
-    left    those that see it, too, without what is another group's
+    row     id of the row that the event was made from
+    known   position of a client that has received this event
+    groups  groups that see the whole event; administrators see all events
+    left    groups that see the event without the facts of `HIDDEN`
     """
 
     kind: str
@@ -88,10 +88,10 @@ def events_of(
     before: Position,
     end: Position,
 ) -> list[Event]:
-    """Return the events that rows of the history and of the notices tell.
+    """Return the events of rows of the history and of notices.
 
-    before  the position of who is told them
-    end     nobody is told of a row up to there later than these
+    before  position of the clients before these events
+    end     the highest position that an event may give to clients: rows above it may be sent later
     """
     found = [
         Event(

@@ -1,12 +1,12 @@
 """Server-sent events: nodes' transitions as they are written to the history, the progress of disks
 being written, and notices. Each client gets the events that it may see.
 
-One poll serves all streams of a process: twice a second, more seldom with many streams, it reads
-what is new in the history and the notices (`policy.following`: a row may come after one with a
-higher id), and what has changed of the progress; what came of it is made into text once for each
-set of groups that somebody watches for. A client that comes back names the position that it was
-sent with the last event: it knows all up to there, and may know what is sent again. Who is slow to
-read is waited for up to `HELD` bytes.
+One poll serves all streams of a process. Twice a second, or less often with many streams, it reads
+the new rows of the history and of the notices, and the progress that has changed. A row may appear
+after a row with a higher id (`policy.following`). The events are made into text once for each set
+of groups whose events a stream may see. A client that comes back names the position that came with
+its last event: it knows all events up to this position, and may be sent some later events again.
+For a slow client up to `HELD` characters are kept; beyond that, its stream ends.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from cod.pool import Pool
 from cod.web.api.event_texts import Event, Groups, Position, events_of, progress
 from cod.web.http.errors import HttpProblem
 
-PERIOD = 0.5  # seconds between two looks; more with many streams, which are each written to
-MANY = 500  # streams to which a second is enough time
-KEEPALIVE = 15.0
-CHECKED = 60.0  # seconds after which it is looked whether a client may still see what it saw
-MOST, MOST_OF_ONE = 1000, 40  # streams at once; of one who asks
-AT_ONCE = views.AT_ONCE  # rows of one look
-BEHIND = 50_000  # transitions
-HELD = 2**18
-SELDOM = 4.0  # seconds
+PERIOD = 0.5  # seconds between two polls; more with many streams, as each poll writes to each
+MANY = 500  # streams that can be written to in a second
+KEEPALIVE = 15.0  # seconds of silence after which a stream is sent a comment
+CHECKED = 60.0  # seconds between two checks of a client's rights
+MOST, MOST_OF_ONE = 1000, 40  # streams at once: of all clients, and of one person
+AT_ONCE = views.AT_ONCE  # rows of one poll
+BEHIND = 50_000  # past transitions that a client can be sent
+HELD = 2**18  # characters kept for a slow client
+SELDOM = 4.0  # seconds that a page waits at least between two fetches of its parts
 log = logging.getLogger("cod.api")
 
 
@@ -79,11 +79,11 @@ class Hub:
 
     @property
     def position(self) -> Position:
-        """The transition and the notice up to which nothing comes that was not told."""
+        """The transition and the notice up to which all events were sent."""
         return Position(self._transitions.floor, self._notices.floor)
 
     def knows(self, event: Event) -> bool:
-        """Return whether the event was told already, or is of before the loop began."""
+        """Return whether the event was sent already, or is older than the loop."""
         table = self._notices if event.kind == "notice" else self._transitions
         return event.row is not None and table.knows(event.row)
 
@@ -101,7 +101,7 @@ class Hub:
         return max(PERIOD, len(self.streams) / MANY)
 
     def last_change(self, groups: Groups) -> float:
-        """Return when an event was last told to those who see these groups (None: all), on the
+        """Return when an event was last sent to clients that see these groups (None: all), on the
         reactor's clock. If there was none, return when the loop began. Progress does not count."""
         of = (None,) if groups is None else groups
         return max(
@@ -128,7 +128,7 @@ class Hub:
         before, begun = self.position, self.reactor.seconds()
         found = await self.pool.read(views.happened, transitions, notices)
         if transitions is not self._transitions:
-            return  # the loop has ended meanwhile, and begun anew
+            return  # the loop was started anew meanwhile
         transitions.see(found.ids, begun, self.reactor.seconds())
         notices.see(found.notice_ids, begun, self.reactor.seconds())
         more = AT_ONCE in (len(found.ids), len(found.notice_ids))
@@ -173,7 +173,7 @@ class EventStream:
         self._held: list[str] = []
         self._size = 0
         self._paused = self._gone = False
-        # while it caught up, and the hub does not know it yet
+        # keys of events that were sent while the stream caught up, and that the hub will send later
         self._sent: set[tuple[str, int | None]] = set()
         self._reads: Deferred[None] | None = None
         self._spoke = self._checked = hub.reactor.seconds()
@@ -184,8 +184,8 @@ class EventStream:
         return self.who.groups
 
     async def start(self, after: tuple[int, int | None] | None) -> None:
-        """Send the events after a position (None: from now on) until the client leaves; without a
-        notice in it, the notices that are not older than its transition.
+        """Send the events after the position `after` (None: from now on) until the client leaves.
+        If the position has no notice, notices older than its transition are left out.
 
         Of past transitions at most the last `BEHIND` are sent, because reading years of them for
         each new client would delay all others.
@@ -193,7 +193,8 @@ class EventStream:
         pool = self._hub.pool
         newest = await pool.read(views.last_event)
         known = None
-        if after is not None and after[0] <= newest:  # else seen before a restore: ids are lower
+        # a higher position is from before the database was restored: its ids are lower now
+        if after is not None and after[0] <= newest:
             transition, notice = after
             if notice is None:
                 notice = await pool.read(views.told_until, transition)

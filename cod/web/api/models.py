@@ -216,8 +216,8 @@ class Reply(BaseModel):
 
     @classmethod
     def read_from(cls, *sources: object, **own: Any) -> Self:
-        """Return a reply. A field in `own` has the value given there, any other the value of the
-        attribute with its name in the first of the `sources` that has one."""
+        """Return a reply. A field in `own` has the value given there. Any other field has the value
+        of the attribute with its name, from the first of the `sources` that has this attribute."""
         for name in cls.model_fields.keys() - own.keys():
             for source in sources:
                 if hasattr(source, name):

@@ -267,8 +267,8 @@ class Route(Generic[N, B, Q, V]):
                 change, in place of the whole reply
     makes       the path of the thing that the route makes, with fields of its reply in braces; '':
                 the route changes the thing that its own path names
-    puts        a PUT that makes the thing that its path names if there is none: the status is 201
-                then
+    puts        a PUT that makes the thing that its path names, if the thing does not exist; the
+                status is then 201
     ends        the thing that the path names no longer exists afterwards, though the reply shows it
     idle        returns whether the flow's value says that nothing was changed: then the audit has
                 no row

@@ -436,8 +436,9 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
     """Return what a page loads, how many notices are unread, the numbers of the navigation, and the
-    last event that a page knows of: its stream tells of later ones (`follow_from`; None: one with a
-    lower id may come). Administrators are told on each page that the site is held."""
+    last transition that the page knows. The page's event stream begins after `follow_from`, which
+    is None if a transition with a lower id may still appear. Administrators are told on each page
+    that the site is held."""
     last, is_whole = views.last_events(tx)
     shared = {
         "last_event": last,

@@ -55,8 +55,8 @@ class Message:
     """A message. `id` is chosen by its sender, new for each message that is not a repetition.
 
     answers   Message-Id of the question that it answers, or ''
-    sequence  its number in COD's outbox for the VCM, which keeps it and sends it again until it is
-              acknowledged; 0: it is not kept
+    sequence  the message's number in COD's outbox for the VCM; the outbox repeats the message until
+              the VCM acknowledges it. 0: the message is not in the outbox
     """
 
     verb: str

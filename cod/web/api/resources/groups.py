@@ -93,8 +93,8 @@ def _shown(ask: Call, group: Group) -> Group:
 
 
 def _counted(ask: Call, flow: Flow[T]) -> Flow[T]:
-    """Return `flow`, which sends something to an address that the group's owners have chosen, so
-    that it runs only so often in an hour."""
+    """Return `flow` with a limit on how often it runs in an hour. The flow sends something to an
+    address that the group's owners have chosen."""
 
     def counted(tx: Tx) -> T:
         invitation_mail.count(tx, who=ask.who, rules=ask.site.signin, now=ask.now)

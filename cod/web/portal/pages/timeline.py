@@ -168,8 +168,8 @@ def life(history: Sequence[Any], now: float) -> Markup | None:
 
 
 def apart(moments: Sequence[float], least: float) -> list[float]:
-    """Return those of the ordered times that are at least `least` seconds after the one before, so
-    that their labels do not overlap."""
+    """Return the ordered times without those less than `least` seconds after the last time kept, so
+    that the labels do not overlap."""
     kept: list[float] = []
     for at in moments:
         if not kept or at - kept[-1] >= least:

@@ -144,13 +144,13 @@ class DocumentKind:
     """A kind of documents.
 
     fields   the model of a document's fields, without its kind and its name
-    things   returns the fields of all things of the kind, by name; if a name is given, of that thing
-             at least
+    things   returns the fields of all things of the kind, by name; if a name is given, those of
+             other things may be left out
     acts     returns the requests that change a thing, from its name, its present values (None: it
              does not exist) and the values that differ (None: it is to be deleted)
     secret   returns whether a field's value is, or contains, a secret
     deletes  returns whether a prune may delete the thing of that name
-    pattern  matches the full names by which existing things are found; `form` describes it to people
+    pattern  regular expression of the things' full names; `form` describes them to people
     """
 
     name: str
@@ -272,7 +272,7 @@ def _template(name: str, before: Values | None, changes: Values | None) -> list[
 def _secret_template(field: str, document: Any) -> bool:
     try:
         return bool(templates.read(document).secret)
-    except Refused:  # of an older grammar: it may have a secret
+    except Refused:  # the template has an older grammar, and may contain a secret
         return True
 
 

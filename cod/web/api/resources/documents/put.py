@@ -78,7 +78,7 @@ def _put(ask: Call[Named, BaseModel], kind: DocumentKind, shown: Route, tx: Tx) 
     differs = step and document.step(things_of(tx, kind, document.name).get(document.name))
     if differs:
         refuse({field: f"COD makes {kept!r} of it" for field, kept in differs.kept.items()})
-    now = replace(look, who=access.current(tx, ask.who))  # a new group's owner, too
+    now = replace(look, who=access.current(tx, ask.who))  # the caller may own the new group
     value = access.guarded(tx, flow=shown.call(now), who=now.who, claims=claims, fresh=True)
     return Result(_Put(value, step is not None), tuple(effects))
 

@@ -1,5 +1,5 @@
 """A document of one thing, the step that makes the thing agree with the document, and the routes
-that carry out the step. Their own rights guard them, so that no rule is written twice."""
+that carry out the step. Each route requires its own rights, so that no rule is written twice."""
 
 from __future__ import annotations
 
@@ -131,7 +131,8 @@ class DocumentStep:
         }
 
     def fault(self, field: str) -> str:
-        """Return the place in the request of a fault of the step."""
+        """Return the name under which a fault of the step's field is reported: its place in the
+        request, or the thing itself if no document is about it."""
         if self.document is None:
             return f"{self.kind.name} {self.name}"
         place = f"documents.{self.document.place}"
@@ -221,8 +222,8 @@ def refuse(faults: Mapping[str, str]) -> None:
 
 
 def things_of(tx: Tx, kind: DocumentKind, name: str | None = None) -> Things:
-    """Return the fields of all things of the kind, or of the one of that name alone, as JSON has
-    them, by name."""
+    """Return the fields of all things of the kind in JSON's form, by name; with a `name`, only
+    those of the thing of that name."""
     return {
         each: _plain(fields)
         for each, fields in kind.things(tx, name).items()
