@@ -109,8 +109,8 @@ def creation_size(
     sharing: Sharing,
     guarantees: Mapping[int, Mapping[int, int]],
 ) -> int:
-    """Return the creation size of a vcluster that is granted now: it is smaller than the vcluster
-    where other groups' guarantees need the nodes.
+    """Return the creation size of a vcluster that is granted now. The creation size is smaller than
+    the vcluster if other groups' guarantees need some of the nodes.
 
     granted     nodes by type
     guarantees  as `guaranteed` returns them

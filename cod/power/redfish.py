@@ -129,8 +129,8 @@ class RedfishDriver(Plain):
         return _part(await _system(talk), "Boot").get("HttpBootUri") == uri
 
     async def watts(self, target: Target) -> float | None:
-        """Return the power draw of the chassis in watts; None where it is not measured, or the
-        chassis holds other systems too."""
+        """Return the power draw of the chassis in watts; None if it is not measured, or if the
+        chassis holds other systems, too."""
         talk = self._talk(target)
         system = await _system(talk)
         chassis = _part(system, "Links").get("Chassis")

@@ -161,8 +161,8 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     addresses = {(row[0], row[1]): dotted(row[2]) for row in _by_node(tx, bound, b.node_id, found)}
     views = []
     for node, row in zip(found, rows, strict=True):
-        # Its vcluster's binding says where it is once it boots into it, before that the boot
-        # pool's.
+        # A node that boots its own system has the address that its vcluster reserved for it; before
+        # that it has an address of the boot pool.
         address = addresses.get((node.id, "vcluster" if node.state in OWN_SYSTEM else "boot"))
         views.append(
             NodeView(
@@ -212,8 +212,8 @@ def vcluster(tx: Tx, name: str) -> VclusterView:
 
 
 def called(key: str | None) -> list[ColumnElement[bool]]:
-    """Return conditions for the vclusters with the name in `key`: 'name' or, for a single one of
-    those with the same name, 'name@id'. None gives no conditions."""
+    """Return conditions for the vclusters that `key` names: 'name', or 'name@id' for a single one
+    of the vclusters that have or had the name. None gives no conditions."""
     if key is None:
         return []
     name, at, number = key.partition("@")

@@ -71,8 +71,8 @@ def homes(tx: Tx, group_id: int) -> list[Volume]:
 
 
 def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]:
-    """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: of two
-    transactions that lock it, the second sees what the first took."""
+    """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: other
+    transactions that lock this sum wait for this one, and then see what it adds."""
     if lock:
         watermarks.one_at_a_time(tx, f"volumes of {group_id}")
     own = tx.scalar(select(t.groups.c.volume_quota).where(t.groups.c.id == group_id))

@@ -155,8 +155,8 @@ def apply_for(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
 
 def _learn_turnaround(tx: Tx, node: Node, policy: Policy) -> None:
     """Record with the node's type how long the node took to come back to the reserve. Do so only if
-    it was erased on the way and nothing went wrong, which includes a wait past its deadline for its
-    BMC or a switch."""
+    the node was erased on the way, and neither failed nor waited past its deadline for its BMC or a
+    switch."""
     past = nodes.history(tx, node.id, len(_CAME_BACK))
     if tuple(row["event"] for row in past) != _CAME_BACK or node.type_id is None:
         return
@@ -188,9 +188,9 @@ def settle(
     tx: Tx, node: Node, *, now: float, policy: Policy, columns: Mapping[str, Any] | None = None
 ) -> Node:
     """Settle a node in the trampoline whose agent has reported, once it has rested after its last
-    failure (`lifecycle.settle`); return the node as it is now. Any other node keeps its state. So
-    does, while the site is held, a node whose disks would be written. `columns`, which `node` has
-    already, are written to its row in any case."""
+    failure (`lifecycle.settle`); return the node as it is now. Any other node keeps its state, and
+    while the site is held, so does a node whose disks would be written. `columns` are written to
+    the node's row in any case; `node` has these values already."""
     step = _settling(tx, node, now, policy)
     if step is None:
         return nodes.change(tx, node, **columns) if columns else node

@@ -16,7 +16,7 @@ from cod.site import load, ownership
 
 
 def findings(context: Context) -> Iterator[Finding]:
-    """Yield a finding for each fault, or one that there is none."""
+    """Yield a finding for each fault; if there is no fault, yield a finding that says so."""
     if missing := partusers.missing():
         yield Finding(
             WARNING,

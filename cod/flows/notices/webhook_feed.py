@@ -22,7 +22,7 @@ from cod.store.notices import notices, webhook_feed
 KINDS = dict(zip(webhook_feed.KINDS, notices.EVENTS, strict=True))
 """The `kind` of a post, by the event class that groups subscribe to."""
 KEPT = 14 * 86400.0  # seconds that posts can be looked at, and sent again
-BATCH = 200  # older posts that are deleted at a time
+BATCH = 200  # old posts that are deleted at a time
 
 
 Following = following.Following

@@ -101,7 +101,7 @@ def create_for(
         raise Refused("invalid", f"{name!r} is a name that systems use: choose another", "name")
     if name in users.creators:  # its owner would decide who may create groups
         raise Refused("invalid", f"the site's rule names {name!r}: choose another name", "name")
-    people.lock(tx, who.user_id)  # of two that are created at once the second sees the first
+    people.lock(tx, who.user_id)  # a concurrent creation waits, and counts this one
     if groups.created_by(tx, who.person) >= users.most:
         raise Refused(
             "conflict",

@@ -1,21 +1,22 @@
-"""The image server's door for captured disks: what a node's agent reads comes in here, piece by
-piece.
+"""The image server's receiver of captured disks: a node's agent sends a disk here piece by piece.
 
 ========================  ========================================================================
-``GET /captures/ID``      how far the disk is there: ``{"at": BYTES}``
-``PUT /captures/ID/AT``   the next piece (`cod.wire.capture`), where what is there ends at AT; 409
-                          where it does not
-``POST /captures/ID``     all is there: ``{"size": …, "at": …, "partitions": […]}``; the image is
-                          made and can be seen
-``GET …/ID/before``       how far an order of the node's before this one brought the disk, and the
-                          digest of its chunks' heads: ``{"at": BYTES, "heads": DIGEST}``
-``POST …/ID/before``      go on from there: ``{"heads": DIGEST}``; 409 where that is another
+``GET /captures/ID``      return the byte up to which the disk is stored: ``{"at": BYTES}``
+``PUT /captures/ID/AT``   store the next piece (`cod.wire.capture`), if the stored part ends at AT;
+                          otherwise 409
+``POST /captures/ID``     end the capture: ``{"size": …, "at": …, "partitions": […]}``; the image
+                          is made and becomes visible
+``GET …/ID/before``       return the byte up to which an earlier order of the node has sent the
+                          disk, and the digest of its chunks' heads: ``{"at": BYTES, "heads":
+                          DIGEST}``
+``POST …/ID/before``      continue where the earlier order ended: ``{"heads": DIGEST}``; 409 if
+                          the digest is another
 ========================  ========================================================================
 
-ID is the agent's order; its secret is the bearer token of each request, and is asked about before a
-body is read. Work with files is done in threads, for each node one thing after the other. What came
-of an order stays until the node's capture is over, or a later order begins anew: an agent that has
-asked for more than ``before`` without having gone on from there.
+ID is the agent's order. The order's secret is the bearer token of each request, and is checked
+before a body is read. Files are written in threads, for each node one task after the other. The
+data of an order stay until the node's capture is over, or until a later order begins anew: it does
+so if its agent sends any request but ``before`` without having continued.
 """
 
 from __future__ import annotations
@@ -54,11 +55,11 @@ from cod.states import CaptureState
 from cod.wire import capture
 from cod.wire.manifest import LIMIT
 
-SWEEP = 60.0  # seconds
+SWEEP = 60.0  # seconds between two sweeps
 STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400, "quota": 413}
 BEFORE = "before"
 Word = TypeVar("Word", bound=BaseModel)
-METHODS = {b"GET": 1, b"PUT": 2, b"POST": 1}  # and how many parts their paths have
+METHODS = {b"GET": 1, b"PUT": 2, b"POST": 1}  # methods, and the number of parts of their paths
 
 log = logging.getLogger("cod.captures")
 
@@ -76,9 +77,9 @@ class CapturePart(BaseModel):
 
 
 class LastWord(BaseModel):
-    """The message that ends a capture. `at`: the byte at which, for the agent, the stored part of
-    the disk ends. `what`: as in `orders.Deposit`; an agent of a release that cannot capture parts
-    is recognised by it."""
+    """The message that ends a capture. `at`: the byte at which the agent believes the stored part
+    of the disk to end. `what`: as in `orders.Deposit`; agents of a release that cannot capture
+    parts of a disk leave it out."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     size: int = Field(ge=1, le=LIMIT << 20)
@@ -277,7 +278,7 @@ class Captures(Service):
                     found.hand_over(order)
                     self._open[order] = self._open.pop(each)
                     log.info("%s goes on with what %s has sent: %d bytes", order, each, found.at)
-        taken = self._deposit(order)  # an answer may have been lost: then it was there
+        taken = self._deposit(order)  # taken over already, if the answer was lost
         if taken.heads != heads:
             raise Elsewhere(taken.at)
         return taken.at

@@ -259,9 +259,10 @@ class PendingRequest:
     own        nodes that the vcluster holds already, by type: the request cannot get these
     reason     the last reported reason why it waits
     lease      seconds of its vcluster's lease if it begins now; infinite where unknown
-    starts_at  start of a reservation in advance (`policy.reservations`); None: it is none
+    starts_at  start of the reservation in advance (`policy.reservations`); None: the request is no
+               reservation
     isolated   its vcluster is in a VLAN of its own: its nodes need switch ports that COD can change
-    source_id  of a move: the vcluster whose nodes it gets, and no others; None: it is no move
+    source_id  the vcluster from which a move gets all its nodes; None: the request is no move
     parts      (type that is apart or `OTHERS`, requested nodes); (): all nodes are of `OTHERS`
     user_rank  rank of its user among those of its group, 1 is the best; 0: users have no ranks
     """

@@ -232,7 +232,7 @@ def set_role(
     tx.execute(delete(t.group_permissions).where(*own))
     if role is not None:
         kept = before[0] if rights is None else " ".join(r for r in SingleRight if r in rights)
-        kept = "" if role is Role.OWNER else kept  # nor back when it is none any more
+        kept = "" if role is Role.OWNER else kept  # nor after another role follows
         tx.execute(
             insert(t.group_permissions).values(
                 group_id=group_id,

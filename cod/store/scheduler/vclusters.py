@@ -266,8 +266,8 @@ def renamed(tx: Tx, names: Collection[str]) -> dict[str, str]:
 
 
 def deserted(tx: Tx) -> list[Vcluster]:
-    """Return the releasing vclusters that can end, by id: they hold no nodes, and none are on their
-    way back from them.
+    """Return the releasing vclusters that can end, by id: they hold no nodes, and no nodes are on
+    their way back from them.
 
     A node that was taken out of service on its way back does not count: it may never come. A
     vcluster to which a volume is still exported cannot end: its addresses stay its own until the
