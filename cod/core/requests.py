@@ -71,8 +71,8 @@ def decide(tx: Tx, request_id: int, state: RequestState, reason: str, now: float
 
 
 def grant_all(tx: Tx, request_ids: Sequence[int], now: float) -> None:
-    """Decide that pending requests are granted, with the same consequences as `decide`. All of them
-    get all their nodes, and none of them is a move."""
+    """Decide that pending requests are granted, with the same consequences as `decide`. Each of the
+    requests gets all its nodes, and none is a move."""
     requests.end_all(tx, request_ids, RequestState.GRANTED, "", now)
     _drop(tx, request_ids, now)
     _tell_watchers(tx, request_ids, now)

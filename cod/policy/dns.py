@@ -174,8 +174,8 @@ def _zone(network: IPv4Network, subnet: str) -> Zone:
 
 
 def reverse_name(address: int, zone: Zone | None = None) -> str:
-    """Return the reverse name of an address: in its zone by RFC 2317 if `zone` is one, else its
-    plain reverse name."""
+    """Return the reverse name of an address: the name in `zone` if this is a zone by RFC 2317 (a
+    part of a /24 network), otherwise the plain reverse name."""
     octets = dotted(address).split(".")[::-1]
     return f"{octets[0]}.{zone.name}" if zone and zone.is_part else ".".join(octets) + _ARPA
 

@@ -1,10 +1,10 @@
 """Consoles of BMCs that speak IPMI 2.0: Serial-over-LAN by the program ipmitool, with a child
 process for each console.
 
-ipmitool gets a terminal, because into a pipe it would write only when it has four kilobytes. It is
-ended by its own escape sequence (`~.`), so that it closes the session: after a kill the BMC keeps
-the session for a minute, in which nobody else can get the console. COD ends nobody else's
-session: a BMC has only one, and an administrator's goes before a recorder's.
+ipmitool gets a terminal, because into a pipe it would write only when it has four kilobytes.
+ipmitool is ended by its own escape sequence (`~.`), so that it closes the session: after a kill the
+BMC keeps the session for a minute, in which nobody else can get the console. A BMC has only one
+session. COD never ends the session of somebody else: administrators precede the recorder.
 """
 
 from __future__ import annotations

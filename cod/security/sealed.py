@@ -24,7 +24,7 @@ class Sealer:
         return nonce + self._cipher.encrypt(nonce, secret, words.encode())
 
     def open(self, sealed: bytes, words: str) -> bytes | None:
-        """Return the secret; None where it was sealed with another key or for other words, or is
+        """Return the secret; None if it was sealed with another key or for other words, or if it is
         damaged."""
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], words.encode())

@@ -223,8 +223,9 @@ class GroupUser:
 class TypeTerms:
     """A row of `group_type_terms`: a group's guarantee and shares of the nodes of one type.
 
-    guarantee  nodes of the type that are never preempted from it
-    shares     its weight in their division, relative to the other groups'; None: `Group.shares`
+    guarantee  number of nodes of the type that are never preempted from the group
+    shares     the group's weight when nodes of the type are divided, relative to the other groups';
+               None: `Group.shares`
     """
 
     guarantee: int = 0

@@ -13,11 +13,11 @@ cases look like a conflict and are harmless:
   and the node's approval does not cover it.
 
 An administrator may have entered a machine before it was seen (state expected), by MAC, UUID or
-serial number. A shadow with one of these is that machine, unless another of them contradicts. Then
-an administrator has to say which machine it is.
+serial number. A shadow with one of these identifiers is that machine, unless another identifier
+contradicts. Then an administrator has to say which machine it is.
 
-UUIDs may not be unique: some vendors have shipped the same UUID on every board. Known ones of these
-are ignored, and so is a UUID that another living node has.
+UUIDs may not be unique: some vendors have shipped the same UUID on every board. Such UUIDs are
+ignored if they are known, and so is a UUID that another living node has.
 """
 
 from __future__ import annotations

@@ -179,8 +179,8 @@ class Backfill:
     def _find(
         self, want: Want, level: Level | None
     ) -> tuple[Mapping[NodeKind, _Room], Counter[NodeKind] | None]:
-        """Return the room of each matching kind, and how many nodes of which kinds the request
-        would use; None for these if there are too few. `level`: see `_room`."""
+        """Return the room of each matching kind, and how many nodes of each kind the request would
+        use, or None if there are too few nodes. For `level` see `_room`."""
         rooms = {
             kind: self._room(kind, want.request, level)
             for fit in set(want.fits)

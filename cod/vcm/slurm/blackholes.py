@@ -1,5 +1,5 @@
-"""Nodes on which every job fails at once, so that they empty the queue: their clock is wrong, for
-example, or a file system is missing."""
+"""Nodes on which every job fails at once, for example because the clock is wrong or a file system
+is missing. Such a node empties the queue."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from cod.vcm.slurm.view import SlurmJob
 
-JOBS = 5  # that have to fail on a node one after the other
-QUICK = 10.0  # seconds within which they do
+JOBS = 5  # jobs that have to fail on a node one after the other
+QUICK = 10.0  # seconds within which each of them fails
 FAILURES = frozenset({"FAILED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED"})
 
 

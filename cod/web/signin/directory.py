@@ -102,8 +102,9 @@ def read(
     members: bool = False,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> DirectoryAnswer:
-    """Return what the directory knows about people: those with these values of `Identity.subject`,
-    those with these `names`, and, with `members`, the members of the groups that give roles.
+    """Return what the directory knows about people: people with the `Identity.subject` in
+    `subjects`, people with these `names`, and, with `members`, the members of the groups that give
+    roles.
 
     Raises `Refused` if the directory cannot be asked, has not answered everything after
     `LONGEST_LOOK`, or shows nobody at all, because such a directory cannot be believed.
