@@ -17,6 +17,8 @@ ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
 """RESERVED counts the changes of what reservations in advance leave to other requests: a grant that
 was planned before such a change is stale. HOLD exists while the site is held, and is the time when
 the hold began."""
+DATABASE = "database"
+"""Names the database, and counts its losses (`claims.Progress`)."""
 OLDEST_SCHEMA = "oldest schema"
 """Programs that were written for this schema, and for later ones, work with the database."""
 
