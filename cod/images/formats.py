@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import struct
 import subprocess
 import zlib
@@ -383,6 +384,8 @@ def _run(command: list[str], source: Path, more: list[Path], go_on: Callable[[],
             printed, error_text = _wait(process, go_on)
         finally:
             process.kill()
+    if process.returncode == -signal.SIGKILL:  # as the kernel ends programs for their memory
+        raise MemoryError("qemu-img was killed")
     if process.returncode:
         complaint = (error_text.strip().splitlines() or ["no reason given"])[-1].replace(
             str(source.absolute()), "it"

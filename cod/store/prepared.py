@@ -149,7 +149,8 @@ class Prepared:
         if not rows:
             return 0
         filled = [self._filled(tx, each) for each in rows]
-        count: int = run(tx, filled[0][0], [given for _, given, _ in filled], many=True).rowcount
+        [text] = {text for text, _, _ in filled}
+        count: int = run(tx, text, [given for _, given, _ in filled], many=True).rowcount
         return count
 
     def _filled(self, tx: Tx, values: Values) -> tuple[str, Any, _Readers]:

@@ -74,7 +74,7 @@ def taken(tx: Tx, group_id: int, *, lock: bool = True) -> tuple[int, int | None]
     """Return (bytes of a group's volumes, the group's own quota of them or None). `lock`: other
     transactions that lock this sum wait for this one, and then see what it adds."""
     if lock:
-        watermarks.one_at_a_time(tx, f"volumes of {group_id}")
+        watermarks.one_at_a_time(tx, "volumes")
     own = tx.scalar(select(t.groups.c.volume_quota).where(t.groups.c.id == group_id))
     return int(tx.scalar(select(func.sum(_v.size)).where(_v.group_id == group_id)) or 0), own
 

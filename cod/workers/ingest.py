@@ -9,9 +9,11 @@ served (`images.store`).
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -36,7 +38,8 @@ CLAIM = 30.0  # seconds that the claim outlives its owner's last sign
 SWEEP = 60.0  # seconds between searches for folders that nobody needs
 NICE = 10
 AT_ONCE = 2
-PAUSE = 300.0  # seconds that a file waits if the server had no memory or threads for it
+# seconds that a file waits if the server had no memory or threads for it, and how often
+PAUSE, MOST_PAUSES = 300.0, 24
 
 log = logging.getLogger("cod.images")
 
@@ -68,6 +71,7 @@ class Ingester(Periodic):
         self._reactor, self._rules, self._several = reactor, rules, several
         self._absent: dict[int, Image] = {}  # images whose files are on another server
         self._paused: dict[int, float] = {}  # by image, the time until which it waits
+        self._shortages: Counter[int] = Counter()  # by image, how often it has had to wait
         self._stopping = threading.Event()
         self._threads: set[Deferred[Any]] = set()
         self._busy: dict[int, int | None] = {}  # groups by the images that are being taken in
@@ -176,8 +180,8 @@ class Ingester(Periodic):
         except Exception as error:
             if isinstance(error, Lost) or self._pool.is_away(error):
                 raise  # the file may be good: it will be taken in anew
-            no_thread = isinstance(error, RuntimeError) and "start new thread" in str(error)
-            if no_thread or isinstance(error, MemoryError):  # not the file's fault
+            if _is_shortage(error) and self._shortages[image.id] < MOST_PAUSES:
+                self._shortages[image.id] += 1
                 self._paused[image.id] = self._reactor.seconds() + PAUSE
                 raise
             known = isinstance(error, Refused | OSError)
@@ -191,6 +195,7 @@ class Ingester(Periodic):
         source = Path(image.source)
         if source.is_relative_to(self._uploads):
             source.unlink(missing_ok=True)
+        self._shortages.pop(image.id, None)
         self._swept = 0.0
 
     def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
@@ -238,6 +243,16 @@ class Ingester(Periodic):
 def _go_on(stopping: threading.Event, done: int, total: int) -> None:
     if stopping.is_set():
         raise Stopping
+
+
+def _is_shortage(error: Exception) -> bool:
+    """Return whether the server lacked memory, threads or processes, which is not the file's
+    fault."""
+    return (
+        isinstance(error, MemoryError)
+        or (isinstance(error, OSError) and error.errno in (errno.ENOMEM, errno.EAGAIN))
+        or (isinstance(error, RuntimeError) and "start new thread" in str(error))
+    )
 
 
 def _is_here(image: Image) -> bool:

@@ -142,7 +142,14 @@ def test_a_file_that_the_server_fails_on_keeps_no_other_from_being_taken_in(
     assert "struct" not in state(engine, "first").reason, "its owner reads it"
 
 
-@pytest.mark.parametrize("short", [MemoryError(), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize(
+    "short",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        OSError(errno.EAGAIN, "no process"),
+    ],
+)
 def test_a_file_that_the_server_had_no_room_for_waits_and_is_taken_in_later(
     engine: Engine,
     ingester: edge.Ingester,
@@ -171,6 +178,31 @@ def test_a_file_that_the_server_had_no_room_for_waits_and_is_taken_in_later(
     loop.advance(edge.PAUSE)
     loop.until(lambda: state(engine, "first").state == "ready")
     assert begun == [upload, tmp_path / "file", upload]
+
+
+def test_a_file_that_always_takes_too_much_memory_fails_in_the_end(
+    engine: Engine,
+    ingester: edge.Ingester,
+    loop: Loop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "file").write_bytes(disk(4000))
+    add(engine, "image", tmp_path / "file")
+    begun: list[Path] = []
+
+    def fails(source: Path, root: Path, **more: Any) -> Any:
+        begun.append(source)
+        raise MemoryError
+
+    monkeypatch.setattr(ingest, "ingest", fails)
+    monkeypatch.setattr(edge, "MOST_PAUSES", 2)
+    ingester.startService()
+    for tries in (1, 2):
+        loop.until(lambda expected=tries: len(begun) == expected)
+        assert state(engine, "image").state == "ingesting"
+        loop.advance(edge.PAUSE + edge.PERIOD)
+    loop.until(lambda: state(engine, "image").state == "failed")
 
 
 def test_a_deleted_image_s_files_go(

@@ -547,6 +547,20 @@ def test_a_qcow2_file_cannot_show_another_file(tmp_path: Path) -> None:
     assert "needs a backing file" in refused(image, tmp_path / "root")
 
 
+def test_a_conversion_that_is_killed_for_its_memory_says_nothing_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = tmp_path / "image"
+    qemu("create", "-f", "qcow2", image, "1M")
+    killed = tmp_path / "bin" / "qemu-img"
+    killed.parent.mkdir()
+    killed.write_text("#!/bin/sh\nkill -KILL $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{killed.parent}:{os.environ['PATH']}")
+    with pytest.raises(MemoryError):
+        formats.convert_qcow2(image, tmp_path / "raw")
+
+
 def test_a_qcow2_file_cannot_name_a_data_file(tmp_path: Path) -> None:
     image = tmp_path / "image"
     qemu("create", "-f", "qcow2", "-o", f"data_file={tmp_path / 'secret'}", image, "1M")

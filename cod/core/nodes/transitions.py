@@ -421,7 +421,7 @@ def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
     vcluster = None if vcluster_id is None else vclusters.get(tx, vcluster_id, lock=True)
     if vcluster is None or vcluster.ready_at is not None or vcluster.state != VclusterState.ACTIVE:
         return
-    watermarks.one_at_a_time(tx, f"ready {vcluster.id}")
+    watermarks.one_at_a_time(tx, "ready")
     if volumes.awaited_mounts(tx, [vcluster.id]):
         return
     if vclusters.active_nodes(tx, vcluster.id) == vcluster.size:

@@ -10,6 +10,7 @@ from cod.choices import NoticeMail
 from cod.model import Refused, Who
 from cod.policy import notice_delivery
 from cod.policy.people import rights
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.notices import mail_choices, notices
 from cod.store.people import people
@@ -44,7 +45,7 @@ def choose(tx: Tx, *, who: Who, chosen: Mapping[str, NoticeMail], now: float) ->
     """Store when the user `who` gets kinds of notices by mail; return all choices of the user.
     Raises `Refused`."""
     user_id, kinds = rights.account(who), notice_texts.for_person(who.admin)
-    people.lock(tx, user_id)
+    watermarks.one_at_a_time(tx, "mail choices")
     for name, mail in chosen.items():
         if name not in kinds:
             raise Refused("invalid", f"there are no notices of kind {name!r} for you", "choices")
@@ -82,7 +83,7 @@ def send_digests(tx: Tx, hour: int, now: float) -> int:
 
 
 def _send_digest(tx: Tx, user_id: int, before: float, now: float) -> bool:
-    people.lock(tx, user_id)
+    watermarks.one_at_a_time(tx, "mail choices")
     waiting = mail_choices.take(tx, user_id, before)
     user = people.get(tx, user_id)
     if not waiting or user is None or not user.able or not user.email:

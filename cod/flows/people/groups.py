@@ -29,6 +29,7 @@ from cod.policy import notice_delivery
 from cod.policy.people import rights
 from cod.policy.scheduler import preemption
 from cod.quantity import exact_span
+from cod.store import watermarks
 from cod.store.engine import Tx
 from cod.store.notices import notices
 from cod.store.people import groups, people
@@ -101,7 +102,9 @@ def create_for(
         raise Refused("invalid", f"{name!r} is a name that systems use: choose another", "name")
     if name in users.creators:  # its owner would decide who may create groups
         raise Refused("invalid", f"the site's rule names {name!r}: choose another name", "name")
-    people.lock(tx, who.user_id)  # a concurrent creation waits, and counts this one
+    watermarks.one_at_a_time(
+        tx, "created groups"
+    )  # a concurrent creation waits, and counts this one
     if groups.created_by(tx, who.person) >= users.most:
         raise Refused(
             "conflict",

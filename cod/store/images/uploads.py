@@ -37,7 +37,7 @@ def taken(tx: Tx, group_id: int, *, lock: bool = False) -> tuple[int, int | None
     lock  other transactions that lock these sums wait for this one, and then see what it adds
     """
     if lock:
-        watermarks.one_at_a_time(tx, f"images of {group_id}")
+        watermarks.one_at_a_time(tx, "images")
     own = tx.scalar(select(t.groups.c.image_quota).where(t.groups.c.id == group_id))
     images = tx.scalar(select(func.sum(t.images.c.stored)).where(t.images.c.group_id == group_id))
     sent = tx.scalar(select(func.sum(_c.size)).where(_c.group_id == group_id))

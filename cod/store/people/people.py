@@ -114,11 +114,6 @@ def _make_homes(tx: Tx, *conditions: ColumnElement[bool]) -> None:
     )
 
 
-def lock(tx: Tx, user_id: int) -> None:
-    """Make other transactions that lock the user wait for the end of this one."""
-    watermarks.one_at_a_time(tx, f"user {user_id}")
-
-
 def remove(tx: Tx, user_id: int) -> None:
     """Delete the user, and everything of theirs. Groups that the user created stay."""
     name = select(_u.name).where(_u.id == user_id).scalar_subquery()
@@ -200,7 +195,7 @@ def members(
 def owners(tx: Tx, group_id: int) -> int:
     """Return how many owners of the group may sign in. Other transactions that ask the same wait
     until this one ends, and then see its changes."""
-    watermarks.one_at_a_time(tx, f"owners of {group_id}")
+    watermarks.one_at_a_time(tx, "owners")
     query = (
         select(func.count())
         .select_from(t.group_permissions)
