@@ -23,22 +23,12 @@ from cod.cli.show import (
     yes_option,
 )
 from cod.client import ApiError, path
+from cod.machine_lists import FORMATS, csv_file, reader
+from cod.machine_lists.entry import ListedMachine, UnreadableList
+from cod.model import KnownMachine
 from cod.model.views import NodeView
 
 MOST = 500  # machines in one request, as in `web.api.resources.inventory`
-FORMATS = (
-    "csv",
-    "dhcpd",
-    "kea",
-    "dnsmasq",
-    "ethers",
-    "warewulf",
-    "xcat",
-    "cobbler",
-    "maas",
-    "foreman",
-    "netbox",
-)
 
 
 @click.command()
@@ -106,12 +96,8 @@ def import_(
       cod node import csv machines.csv --dry-run
       cod node import xcat nodes.stanza --account rack1
     """
-    # the YAML reader is slow to load
-    from cod.machine_lists import READERS
-    from cod.machine_lists.entry import ListedMachine, UnreadableList
-
     try:
-        found = list(READERS[format_](file))
+        found = list(reader(format_)(file))
     except UnreadableList as error:
         raise click.ClickException(str(error)) from None
     machines = [each for each in found if isinstance(each, ListedMachine)]
@@ -206,9 +192,6 @@ def export(ctx: click.Context, names: tuple[str, ...], where: str) -> None:
       cod node export > machines.csv
       cod node export --where 'rack = r12' > r12.csv
     """
-    from cod.machine_lists import csv_file
-    from cod.model import KnownMachine
-
     meant = ChosenNodes(names, where)  # raises for a name that is empty, which would mean all
     asked = {"names": ",".join(meant.names), "where": meant.where}
     found = client(ctx).get("/inventory", **{key: text for key, text in asked.items() if text})
