@@ -54,6 +54,7 @@ class PowerAbilities:
     console      class that follows the consoles of its machines: 'MODULE:CLASS' in `cod.power`; ''
                  if it has none, for the reason `no_console`, which is the end of a sentence
     type         pass on what people type on a console
+    page         its addresses are BMCs', which have a page for browsers
     remedy       what people should look at where machines do not answer
     """
 
@@ -64,6 +65,7 @@ class PowerAbilities:
     console: str = ""
     no_console: str = ""
     type: bool = False
+    page: bool = False
     remedy: str = ""
 
 
@@ -105,6 +107,7 @@ class PowerDriverKind(Choice):
             measure=True,
             console="sol:SolConsoles",
             type=True,
+            page=True,
             remedy="is the BMC on the network (ping), and IPMI over LAN enabled in it?",
         ),
     )
@@ -113,6 +116,7 @@ class PowerDriverKind(Choice):
         "a BMC, by Redfish",
         PowerAbilities(
             measure=True,
+            page=True,
             no_console=(
                 "the driver redfish follows no consoles; many BMCs have theirs by IPMI as well,"
                 " for the driver ipmi"

@@ -14,12 +14,10 @@ from cod.web.api.resources.server import FailureQuery
 from cod.web.api.routes import ADMINS, Names
 from cod.web.portal.page import Page, PageCall
 
-_WITH_PAGES = (PowerDriverKind.REDFISH, PowerDriverKind.IPMI)
-
 
 def bmc(node: FailedNode) -> str:
     """Return the address of the page of a node's BMC; '' if COD knows no such page."""
-    if node.power_driver not in _WITH_PAGES or not node.power_address:
+    if not node.power_address or not PowerDriverKind(node.power_driver).can.page:
         return ""
     host = urlsplit(node.power_address).hostname or node.power_address.partition(":")[0]
     return f"https://{host}/"
