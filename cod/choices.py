@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self
 
 
 class Choice(StrEnum):
@@ -279,6 +279,11 @@ class Wipe(Choice):
     TABLES = "tables", "partition tables at once, everything before another group gets the node"
     ZERO = "zero", "every byte zeroed"
     PURGE = "purge", "purged where disks can, and every byte zeroed"
+
+
+LeastWipe = Literal["zero", "purge"]
+"""The ways that groups and templates can ask for: those that leave no byte. `schema/template.rng`
+has them, too."""
 
 
 class Role(Choice):

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -19,9 +19,11 @@ from cod.choices import (
     Choice,
     DeliveryState,
     FileServerDriverKind,
+    LeastWipe,
     PowerDriverKind,
     SingleRight,
     SwitchDriverKind,
+    Wipe,
 )
 from cod.model import Send
 from cod.power.drivers import consoles, drivers
@@ -154,6 +156,13 @@ def test_the_page_of_power_has_a_section_of_each_driver() -> None:
 def test_a_page_has_a_row_for_each(page: str, row: str, choice: type[Choice]) -> None:
     text = manual.page(page).read_text()
     assert re.findall(row, text, re.M) == choice.names()
+
+
+def test_a_template_can_ask_for_the_ways_of_erasing_that_a_group_can() -> None:
+    schema = (ROOT / "schema/template.rng").read_text()
+    (rule,) = re.findall(r'<attribute name="wipe">(.*?)</attribute>', schema, re.S)
+    assert re.findall(r"<value>(\w+)</value>", rule) == list(get_args(LeastWipe))
+    assert {*get_args(LeastWipe)} == {*Wipe.names()} - {Wipe.TABLES}
 
 
 def test_a_driver_that_machines_are_asked_through_has_a_remedy() -> None:

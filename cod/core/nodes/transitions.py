@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from cod import notice_texts
-from cod.choices import CANNOT_SWITCH_OFF
+from cod.choices import CANNOT_SWITCH_OFF, Wipe
 from cod.core import notices, requests, vcm_outbox
 from cod.core.networks import switch_ports
 from cod.core.nodes import blame
@@ -173,7 +173,7 @@ def asked_wipe(tx: Tx, node: Node, runs: Assignment | None) -> str:
     """Return the strictest way of erasing the node's disks that anybody requested: those who held
     the node since its disks were erased last (`node.wipe`), or the group and the template of its
     present assignment, `runs`."""
-    if runs is None or node.wipe == "purge":
+    if runs is None or node.wipe == wiping.WAYS[-1]:
         return node.wipe
     return wipe_for(node, runs.document, groups.get(tx, runs.group_id))
 
@@ -211,7 +211,7 @@ def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:
         node,
         None if node.vcluster_id is None else holding.assignment(tx, node),
         *burnins.waiting_work(tx, node.id),
-        tables=policy.wipe == "tables",
+        tables=policy.wipe == Wipe.TABLES,
     )
     if stories.holds(tx, node.id):
         return None  # settled when its machine has told what it holds

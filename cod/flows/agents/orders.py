@@ -23,6 +23,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from cod.choices import Wipe
 from cod.core import seed_parts
 from cod.core.nodes import blame, image_sources, kept_disks, keytabs, transitions
 from cod.model import (
@@ -94,7 +95,7 @@ def current(
         # restored gives ids again. So this order has an id of its own.
         look = look_id(order_id)
         return Order(look, "look", wipe=False, keep=spared)
-    purge = "purge" in (node.wipe, site.policy.wipe)
+    purge = Wipe.PURGE in (node.wipe, site.policy.wipe)
     if action == "capture":
         servers = _subnet(site, address).servers
         urls = [f"http://{each}:{site.boot.http_port}/captures/{order_id}" for each in servers]
@@ -108,7 +109,7 @@ def current(
         )
         return Order(order_id, action, wipe=False, keep=spared, burnin=plan)
     if action != "prime":
-        tables = action == "wipe" and node.wipe == "tables"
+        tables = action == "wipe" and node.wipe == Wipe.TABLES
         erases = purge and action == "wipe" and not tables
         return Order(order_id, action, keep=spared, purge=erases, tables=tables)
     wanted = holding.assignment(tx, node)

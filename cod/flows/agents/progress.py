@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from cod import notice_texts
+from cod.choices import Wipe
 from cod.core import notices
 from cod.core.nodes import blame, burnins, kept_disks, stories, transitions
 from cod.model import Node, Peer, Refused, Result, Site
@@ -124,7 +125,7 @@ def done(
         node, progress_done=count, progress_rate=count / seconds if seconds > 0 else 0.0
     )
     step = _DONE[NodeState(node.state)]
-    if node.state == NodeState.WIPE and node.wipe == "tables":
+    if node.state == NodeState.WIPE and node.wipe == Wipe.TABLES:
         kept = {"disk": Disk.TABLES, "cached_group_id": node.cached_group_id}
         step = replace(step, cause=_TABLES, columns={**step.columns, **kept})
     if node.state == NodeState.PRIME:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
+from cod.choices import Wipe
 from cod.core import volumes
 from cod.core.networks import isolation
 from cod.core.nodes import blame, keytabs, outages, reinstalls, transitions
@@ -90,10 +91,10 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
                     node,
                     holding.assignment(tx, node),
                     *burnins.waiting_work(tx, node.id),
-                    tables=site.policy.wipe == "tables",
+                    tables=site.policy.wipe == Wipe.TABLES,
                 ),
             )
-    if site.policy.wipe == "tables":  # otherwise no node is kept for long
+    if site.policy.wipe == Wipe.TABLES:  # otherwise no node is kept for long
         for node in nodes.kept_for_nobody(tx):
             yield node, Step(NodeEvent.WIPE_ORDERED, lifecycle.KEPT_FOR_NOBODY)
     if now >= started + patience:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from cod.choices import NoticeFormat
+from cod.choices import LeastWipe, NoticeFormat
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
 from cod.model.posix import HIGHEST, LOWEST
 from cod.model.rights import Right
@@ -90,7 +90,7 @@ class Group:
         ),
     ] = None
     wipe: Annotated[
-        Literal["zero", "purge"] | None,
+        LeastWipe | None,
         About(
             "Erasure",
             FieldKind.CHOICE,

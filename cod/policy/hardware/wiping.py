@@ -30,7 +30,7 @@ def begin(node: Node, policy: Policy, *, whole: bool = False) -> str:
     node, its disks have data of one group only, and `whole` is False."""
     one_group = node.disk == Disk.DIRTY and node.cached_group_id is not None
     alone = one_group and node.vcluster_id is None
-    return strictest(policy.wipe, node.wipe, "" if alone and not whole else "zero")
+    return strictest(policy.wipe, node.wipe, "" if alone and not whole else Wipe.ZERO)
 
 
 def is_its_holders(node: Node) -> bool:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from cod import quantity
-from cod.choices import DeliveryState, NoticeFormat, Wipe
+from cod.choices import DeliveryState, LeastWipe, NoticeFormat, Wipe
 from cod.flows import views
 from cod.flows.images import images
 from cod.flows.nodes import energy
@@ -71,7 +71,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     vclusters = views.vcluster_list(tx, groups=only)
     taken, quota = images.room(tx, group_id=group.id, rules=ask.site.images)
     wipes = {"": f"as the site says: {Wipe(ask.site.policy.wipe).about}"} | {
-        each.value: each.about for each in (Wipe.ZERO, Wipe.PURGE)
+        way: Wipe(way).about for way in get_args(LeastWipe)
     }
     usual = quantity.exact_span(group.default_lease or ask.site.policy.default_lease)
     used = energy.report(tx, since=None, until=None, by="day", group=group.name, now=ask.now)
