@@ -80,9 +80,9 @@ def edge(context: PartContext) -> list[Any]:
     from cod.net.signer import Signer
     from cod.net.tftp.server import TftpServer
     from cod.periodic import Timer
-    from cod.power.drivers import drivers
+    from cod.power.loading import drivers
     from cod.power.status import PowerStatus
-    from cod.switches.drivers import mac_tables
+    from cod.switches.loading import mac_tables
     from cod.switches.mac_tables import MacTables
     from cod.web.api import metrics
     from cod.workers.keytabs import KeytabMaker
@@ -281,17 +281,17 @@ def images(context: PartContext) -> list[Any]:
 def manager(context: PartContext) -> list[Any]:
     """Return the resource manager, deadlines, readiness checks, power, switch ports, consoles,
     delivery of notices, accounts, pruning."""
-    from cod.fileservers.drivers import drivers as file_servers
     from cod.fileservers.edge import FileServerEdge
+    from cod.fileservers.loading import drivers as file_servers
     from cod.net.energy_curve import CurveReader
     from cod.net.notify.delivery import Post
-    from cod.power.drivers import consoles, drivers
     from cod.power.edge import PowerEdge
+    from cod.power.loading import consoles, drivers
     from cod.power.meters import Meters
     from cod.power.poll import PowerPoll
     from cod.power.recorder import Recorder
-    from cod.switches import drivers as switch_drivers
     from cod.switches.edge import SwitchEdge
+    from cod.switches.loading import drivers as switch_drivers
     from cod.web.signin.directory_sync import DirectorySync
     from cod.workers.certificates import CertificateWatch
     from cod.workers.energy import Accountant
@@ -306,7 +306,7 @@ def manager(context: PartContext) -> list[Any]:
     settings, wake, name = context.settings, context.wake, context.settings.name
     gc.set_threshold(*GARBAGE)
     planner = Manager(reactor, pool, site, name, clock, wake.effects, settings.memory)
-    switchable, switch_kinds = drivers(reactor), switch_drivers.drivers(reactor)
+    switchable, switch_kinds = drivers(reactor), switch_drivers(reactor)
     power = PowerEdge(reactor, pool, switchable, name, clock, site)
     switches = SwitchEdge(reactor, pool, switch_kinds, name, clock, site, wake.effects)
     recorder = Recorder(reactor, pool, consoles(reactor), name, clock, site, settings.consoles)

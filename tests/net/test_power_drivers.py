@@ -13,7 +13,7 @@ from twisted.web.server import Site
 
 from cod.power import bmcweb, redfish
 from cod.power.driver import PowerError, SignIn, Target
-from cod.power.drivers import drivers
+from cod.power.loading import drivers
 from cod.power.redfish import RedfishDriver
 from cod.power.wol import WolDriver, magic
 from tests.net.redfishbmc import CHASSIS, SYSTEM, SYSTEMS, Bmc

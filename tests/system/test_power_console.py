@@ -21,7 +21,7 @@ from cod.model import Account, ConsoleRules, Site, SiteRef
 from cod.pool import Pool
 from cod.power import recorder
 from cod.power.driver import PowerError, SignIn, Target
-from cod.power.drivers import consoles
+from cod.power.loading import consoles
 from cod.power.recorder import Recorder
 from cod.power.sol import SolConsoles, SolLine
 from cod.states import NodeState

@@ -26,8 +26,8 @@ from cod.choices import (
     Wipe,
 )
 from cod.model import Send
-from cod.power.drivers import consoles, drivers
-from cod.switches import drivers as switch_drivers
+from cod.power.loading import consoles, drivers
+from cod.switches import loading as switches
 from tests import manual
 from trampoline.burnin import run
 
@@ -51,7 +51,7 @@ from cod import init
 from cod.cli.nodes.burnin import burnin
 from cod.cli.nodes.node import set_
 from cod.cli.people.member import invite
-from cod.power import drivers
+from cod.power import loading
 from cod.web.portal.pages import groups
 from cod.web.api.resources.jobs.burnins import BurninWish
 from cod.web.api.resources.nodes import NodePatch
@@ -65,7 +65,7 @@ def option(command, name):
     return found
 
 try:
-    drivers.drivers(None)
+    loading.drivers(None)
 except ModuleNotFoundError as error:
     missed = str(error)
 planted = types.ModuleType("cod.power.abacus")
@@ -75,7 +75,7 @@ planted.AbacusDriver = AbacusDriver
 sys.modules["cod.power.abacus"] = planted
 print(json.dumps({
     "missed": missed,
-    "drivers": list(drivers.drivers(None)),
+    "drivers": list(loading.drivers(None)),
     "cli": [list(option(set_, "power_driver").type.choices),
             option(burnin, "tests").help,
             list(option(invite.commands["group"], "role").type.choices)],
@@ -170,11 +170,11 @@ def test_a_driver_that_machines_are_asked_through_has_a_remedy() -> None:
 
 
 def test_each_driver_of_a_switch_has_its_class() -> None:
-    found = switch_drivers.drivers(None)
+    found = switches.drivers(None)
     assert list(found) == SwitchDriverKind.names()
     told = {kind.value for kind in SwitchDriverKind if kind.tells_macs}
     assert {name for name, one in found.items() if hasattr(one, "locate")} == told
-    assert set(switch_drivers.mac_tables(None)) == told
+    assert set(switches.mac_tables(None)) == told
 
 
 def test_each_driver_of_a_file_server_has_its_functions_and_its_directory() -> None:

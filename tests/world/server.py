@@ -19,15 +19,15 @@ from unittest.mock import patch
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-import cod.fileservers.drivers
 import cod.fileservers.edge
+import cod.fileservers.loading
 import cod.net.confd.server
 import cod.net.nmp.server
 import cod.net.notify.delivery
 import cod.pool
 import cod.power.edge
-import cod.switches.drivers
 import cod.switches.edge
+import cod.switches.loading
 import cod.workers.ingest
 import cod.workers.manager
 import cod.workers.starts
@@ -263,9 +263,9 @@ def seams(world: Any) -> Iterator[None]:
         patch.object(DhcpServer, "_open", _opened),
         patch.object(SendFile, "start", _sent),
         patch.object(protocol.AgentSide.__init__, "__defaults__", (*defaults[:-1], agree)),
-        patch.object(cod.fileservers.drivers, "drivers", world.files.drivers),
-        patch.object(cod.switches.drivers, "drivers", world.switch.drivers),
-        patch.object(cod.switches.drivers, "mac_tables", lambda _: {}),
+        patch.object(cod.fileservers.loading, "drivers", world.files.drivers),
+        patch.object(cod.switches.loading, "drivers", world.switch.drivers),
+        patch.object(cod.switches.loading, "mac_tables", lambda _: {}),
         patch.object(cod.switches.edge, "POLL", poll),
         patch.object(cod.fileservers.edge, "COMPARE", 60.0),
         patch.object(cod.fileservers.edge, "POLL", poll),

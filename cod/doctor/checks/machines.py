@@ -17,7 +17,7 @@ from cod.doctor.rows import rows
 from cod.model import Node, Site
 from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError, Target
-from cod.power.drivers import drivers
+from cod.power.loading import drivers
 from cod.quantity import first_few
 from cod.store.nodes import nodes
 

@@ -16,7 +16,7 @@ from cod.model import Site, Switch
 from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError
 from cod.switches.driver import SwitchError, SwitchTarget
-from cod.switches.drivers import drivers
+from cod.switches.loading import drivers
 
 
 def findings(context: Context) -> Iterator[Finding]:

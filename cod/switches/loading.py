@@ -1,4 +1,4 @@
-"""All switch drivers, by the names that the site file uses, which are in
+"""Loading of all switch drivers, by the names that the site file uses, which are in
 `choices.SwitchDriverKind`."""
 
 from __future__ import annotations

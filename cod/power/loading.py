@@ -1,5 +1,5 @@
-"""All power drivers and console drivers, by the names that the site file and `nodes.power_driver`
-use. The names are in `choices.PowerDriverKind`."""
+"""Loading of all power drivers and console drivers, by the names that the site file and
+`nodes.power_driver` use. The names are in `choices.PowerDriverKind`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drivers of file servers, by the names that the site file uses."""
+"""Loading of the drivers of file servers, by the names that the site file uses."""
 
 from __future__ import annotations
 
