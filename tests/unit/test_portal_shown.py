@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cod import quantity
 from cod.flows.scheduler.calendar import Bar
 from cod.flows.scheduler.usage import Chart, Series
-from cod.web.portal import attributes, formatting, forms
+from cod.web.portal import formatting, forms, requirements_form
 from cod.web.portal.pages import calendar, timeline
 
 
@@ -29,7 +29,7 @@ from cod.web.portal.pages import calendar, timeline
     ],
 )
 def test_facts_as_people_say_them(path: str, value: str, said: str) -> None:
-    assert attributes.spoken(path, value) == said
+    assert requirements_form.spoken(path, value) == said
 
 
 def test_a_time_as_such_says_that_it_is_utc() -> None:

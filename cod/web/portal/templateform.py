@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from cod.web.portal import attributes
+from cod.web.portal import requirements_form
 from cod.web.portal.forms import Fields
 from cod.wire import xmldoc
 
@@ -66,7 +66,7 @@ def document(fields: Fields) -> str:
             root.set(flag, "yes")
     if fields.one("description").strip():
         SubElement(root, "description").text = fields.one("description").strip()
-    wanted = attributes.document(fields)
+    wanted = requirements_form.document(fields)
     if wanted:
         SubElement(root, "requires")
     (_diskless if fields.one("mode") == "diskless" else _disk)(root, fields)

@@ -10,7 +10,7 @@ from cod.flows.nodes import blocks, types
 from cod.model import Right, TypeView
 from cod.pool import Tx
 from cod.web.api.routes import ADMINS, Named
-from cod.web.portal import attributes
+from cod.web.portal import requirements_form
 from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.record_fields import body_by, settings_of
 
@@ -34,7 +34,7 @@ PAGES = (
     Page(
         "/types",
         "types.html",
-        lambda tx, ask: {"types": types.every(tx), "spoken": attributes.spoken},
+        lambda tx, ask: {"types": types.every(tx), "spoken": requirements_form.spoken},
     ),
     Page(_TYPE, "type.html", _type, nav="/types"),
     Page(

@@ -14,7 +14,7 @@ from cod.model import Series, SeriesView
 from cod.pool import Tx
 from cod.web.api.resources.series import SERIES, SeriesCreate, SeriesQuery
 from cod.web.api.routes import ANYBODY, Named, Names, see
-from cod.web.portal import attributes, forms
+from cod.web.portal import forms, requirements_form
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act, to
 from cod.web.portal.pages.wizard import NewQuery, node_choices, own_groups
@@ -79,8 +79,8 @@ def _wanted(fields: Fields) -> dict[str, Any]:
         "starts_at": moment,
         "last": moment,
     }
-    made = forms.body_of(SeriesCreate, attributes.without(fields), spans)
-    return made | {"attributes": attributes.document(fields)}
+    made = forms.body_of(SeriesCreate, requirements_form.without(fields), spans)
+    return made | {"attributes": requirements_form.document(fields)}
 
 
 def _clock(zone: str) -> tzinfo:

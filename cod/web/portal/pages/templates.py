@@ -21,7 +21,7 @@ from cod.web.api.models import FULL, REVISION, Query
 from cod.web.api.resources.software import TemplateQuery, TemplateReply, listed_templates
 from cod.web.api.routes import ANYBODY, Call, Named, Names, see, seen
 from cod.web.http.errors import HttpProblem
-from cod.web.portal import attributes, templateform
+from cod.web.portal import requirements_form, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, form_names
 from cod.web.portal.forms import Fields, Form
@@ -126,7 +126,7 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
         "disks": whole,
         "partitions": _named(found, "partition", names),
         "files": _named(found, "file", names),
-        "choices": attributes.choices(types.every(tx)),
+        "choices": requirements_form.choices(types.every(tx)),
         "form": templateform,
     }
 

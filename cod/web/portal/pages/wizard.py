@@ -39,7 +39,7 @@ from cod.web.api.resources.plan import MatchAsk
 from cod.web.api.resources.requests import RequestSubmit
 from cod.web.api.resources.vclusters import VclusterCreate, VclusterInFull
 from cod.web.api.routes import Call, Named, Names, use
-from cod.web.portal import attributes, formatting, forms
+from cod.web.portal import formatting, forms, requirements_form
 from cod.web.portal.documents import described, form_names
 from cod.web.portal.forms import Fields
 from cod.web.portal.page import Page, PageCall, act, to
@@ -98,7 +98,7 @@ def node_choices(tx: Tx, ask: Call) -> dict[str, Any]:
     return {
         "templates": [described(one, images[one.id]) for one in found],
         "said": form_names(one.name for one in found),
-        "choices": attributes.choices(types.every(tx)),
+        "choices": requirements_form.choices(types.every(tx)),
     }
 
 
@@ -210,7 +210,7 @@ def _picked(tx: Tx, query: NewQuery) -> dict[str, str]:
     if query.spread:
         found["spread"] = "true"
     if query.type:
-        found |= attributes.of_type(types.every(tx), query.type)
+        found |= requirements_form.of_type(types.every(tx), query.type)
     return found
 
 
@@ -288,8 +288,10 @@ def _wanted(fields: Fields) -> dict[str, Any]:
         "ends_at": moment,
         **readers(AskedVcluster),
     } | {f"{row}delete_after": quantity.read_span for row in rows}
-    made = forms.body_of(VclusterCreate, attributes.without(kept), spans)
-    return made | _ticked(fields, *_MAY_BE_LEFT) | {"attributes": attributes.document(fields)}
+    made = forms.body_of(VclusterCreate, requirements_form.without(kept), spans)
+    return (
+        made | _ticked(fields, *_MAY_BE_LEFT) | {"attributes": requirements_form.document(fields)}
+    )
 
 
 _MAY_BE_LEFT = [
@@ -327,13 +329,13 @@ def _asked(fields: Fields) -> dict[str, Any]:
     moment = forms.moments(fields)
     made = forms.body_of(
         RequestSubmit,
-        attributes.without(Fields(rest), prefixes),
+        requirements_form.without(Fields(rest), prefixes),
         {"starts_at": moment, "before": moment, "duration": quantity.read_span}
         | readers(AskedNodes),
     )
     for one, prefix in zip(made.get("tuples", []), prefixes, strict=False):
         if isinstance(one, dict):
-            one["attributes"] = attributes.document(fields, prefix)
+            one["attributes"] = requirements_form.document(fields, prefix)
     return made
 
 
@@ -353,7 +355,7 @@ def _supposed(fields: Fields, prefix: str = "", count: str = "size") -> dict[str
     moment = forms.moments(fields)
     read = {"lease": quantity.read_span, "starts_at": moment, "ends_at": moment}
     made = forms.body_of(MatchAsk, plain, read) | _ticked(fields, "isolated")
-    return made | {"attributes": attributes.document(fields, prefix)}
+    return made | {"attributes": requirements_form.document(fields, prefix)}
 
 
 def _helped(count: str) -> Callable[[Fields], Fields]:

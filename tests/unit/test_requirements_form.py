@@ -6,7 +6,7 @@ import pytest
 
 from cod.model import NodeType, TypeRules, TypeView
 from cod.policy.hardware import equal, match
-from cod.web.portal import attributes
+from cod.web.portal import requirements_form
 from cod.web.portal.forms import Fields
 from tests.portal_site import HARDWARE, report
 
@@ -20,11 +20,13 @@ def types() -> list[TypeView]:
 
 
 def document(**typed: str) -> str:
-    return attributes.document(Fields({name: [text] for name, text in typed.items()}))
+    return requirements_form.document(Fields({name: [text] for name, text in typed.items()}))
 
 
 def test_choices_are_what_the_site_has_the_least_first() -> None:
-    found = {each.name: [text for _, text in each.options] for each in attributes.choices(types())}
+    found = {
+        each.name: [text for _, text in each.options] for each in requirements_form.choices(types())
+    }
     assert found == {
         "memory": ["16 GiB or more", "128 GiB or more", "1024 GiB or more"],
         "cpus": ["8 or more", "32 or more", "96 or more"],
@@ -33,11 +35,11 @@ def test_choices_are_what_the_site_has_the_least_first() -> None:
         "nic": ["1 Gb/s or more", "10 Gb/s or more", "100 Gb/s or more"],
         "disk": ["240 GB or more", "960 GB or more", "3.84 TB or more"],
     }
-    assert attributes.choices([]) == []
+    assert requirements_form.choices([]) == []
 
 
 def test_every_choice_can_be_asked_for_alone_and_with_all_others() -> None:
-    every = attributes.choices(types())
+    every = requirements_form.choices(types())
     for each in every:
         for value, _text in each.options:
             match.check(document(**{each.name: value}), TypeRules())
