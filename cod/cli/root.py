@@ -37,7 +37,7 @@ COMMANDS = {
     "apply": ("cli.documents", "Make the site as documents in YAML files say."),
     "diff": ("cli.documents", "Show what applying documents would change."),
     "get": ("cli.documents", "Print the site's configuration as documents."),
-    "inventory": ("cli.scheduler.inventory", "Virtual clusters' nodes as an inventory of Ansible."),
+    "inventory": ("cli.scheduler.ansible", "Virtual clusters' nodes as an inventory of Ansible."),
     "node": ("cli.nodes.node", "Machines: list, approve, power, take out of service."),
     "type": (
         "cli.nodes.type:type_",
