@@ -19,7 +19,6 @@ from cod.model import Energy
 from cod.policy.hardware.match import satisfies
 from cod.policy.scheduler import (
     feasibility,
-    inventory,
     leases,
     placement,
     preemption,
@@ -27,6 +26,7 @@ from cod.policy.scheduler import (
     reasons,
 )
 from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.available_nodes import AvailableNodes, Missing
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import (
@@ -469,7 +469,7 @@ def _mobile_is_all(enter: Any) -> Any:
 
 
 def _forgets_to_count(draw: Any) -> Any:
-    def drawn(self: inventory.Inventory, *arguments: Any) -> Any:
+    def drawn(self: AvailableNodes, *arguments: Any) -> Any:
         left = dict(self.left)
         free_nodes = draw(self, *arguments)
         self.left.update(left)
@@ -491,10 +491,10 @@ def _one_less(preempt: Any) -> Any:
 
 
 FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
-    (each_node_goes_to_one, _patched(inventory.Inventory, "_draw", _forgets_to_count)),
+    (each_node_goes_to_one, _patched(AvailableNodes, "_draw", _forgets_to_count)),
     (constraints_are_met, _patched(feasibility, "lacking", lambda _: lambda *_: ())),
-    (constraints_are_met, _patched(inventory.Inventory, "take", _one_less)),
-    (constraints_are_met, _patched(inventory.Inventory, "_use", lambda _: lambda *_: None)),
+    (constraints_are_met, _patched(AvailableNodes, "take", _one_less)),
+    (constraints_are_met, _patched(AvailableNodes, "_use", lambda _: lambda *_: None)),
     (
         constraints_are_met,
         _patched(
@@ -522,17 +522,17 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
     ),
     (
         nothing_is_taken_in_vain,
-        _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0, 0))),
+        _patched(AvailableNodes, "keep", lambda _: lambda *_: ([], Missing(0, 0))),
     ),
     (no_more_than_short_is_taken, _patched(placement._Victims, "_preempt", _one_more)),
-    (no_more_than_short_is_taken, _patched(inventory.Inventory, "_expect", _no_takings)),
+    (no_more_than_short_is_taken, _patched(AvailableNodes, "_expect", _no_takings)),
     (
         no_more_than_short_is_taken,
-        _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter()),
+        _patched(AvailableNodes, "unused", lambda _: lambda *_: Counter()),
     ),
     (
         no_more_than_short_goes_on_being_taken,
-        _patched(inventory.Inventory, "unused", lambda _: lambda *_: Counter()),
+        _patched(AvailableNodes, "unused", lambda _: lambda *_: Counter()),
     ),
     (
         no_more_than_short_goes_on_being_taken,
@@ -555,12 +555,12 @@ FAULTS: list[tuple[Property, Callable[[pytest.MonkeyPatch], None]]] = [
         _patched(priority, "peers", lambda first: lambda *rows: first(*rows)[::-1]),
     ),
     (only_the_impossible_is_rejected, _patched(reasons, "_impossible", lambda _: lambda *_: "")),
-    (planning_again_decides_nothing, _patched(inventory.Inventory, "_expect", _no_takings)),
+    (planning_again_decides_nothing, _patched(AvailableNodes, "_expect", _no_takings)),
     (
         planning_again_decides_nothing,
-        _patched(inventory.Inventory, "keep", lambda _: lambda *_: ([], inventory.Missing(0, 0))),
+        _patched(AvailableNodes, "keep", lambda _: lambda *_: ([], Missing(0, 0))),
     ),
-    (it_comes_to_rest, _patched(inventory.Inventory, "_expect", _no_takings)),
+    (it_comes_to_rest, _patched(AvailableNodes, "_expect", _no_takings)),
     (
         taken_nodes_bring_the_grant,
         _patched(

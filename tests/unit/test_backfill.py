@@ -14,8 +14,9 @@ import pytest
 from hypothesis import Phase
 
 from cod.model import Energy, Policy, RequestTuple
-from cod.policy.scheduler import allocate, backfill, inventory, leases, priority
+from cod.policy.scheduler import allocate, backfill, leases, priority
 from cod.policy.scheduler.allocate import decide
+from cod.policy.scheduler.available_nodes import AvailableNodes
 from cod.policy.scheduler.explain import explain
 from cod.policy.scheduler.plan import plan
 from cod.policy.scheduler.snapshot import (
@@ -720,8 +721,8 @@ def _one_more(hold: Any) -> Any:
 
 
 FAULTS: list[tuple[Callable[[SiteSnapshot], None], Callable[[pytest.MonkeyPatch], None]]] = [
-    (never_more_is_held_than_is_short, _patched(inventory.Inventory, "hold", _one_more)),
-    (whoever_is_granted_has_all, _patched(inventory.Inventory, "let", lambda _: lambda *_: None)),
+    (never_more_is_held_than_is_short, _patched(AvailableNodes, "hold", _one_more)),
+    (whoever_is_granted_has_all, _patched(AvailableNodes, "let", lambda _: lambda *_: None)),
     (never_more_is_held_than_is_short, _patched(backfill.Backfill, "hold", _early)),
     (
         only_one_holds_of_a_type,

@@ -63,9 +63,9 @@ from dataclasses import replace
 from cod.model import Policy
 from cod.policy.reservations import forecast, supply
 from cod.policy.scheduler import placement, priority, reasons
+from cod.policy.scheduler.available_nodes import AvailableNodes, Own
 from cod.policy.scheduler.backfill import Backfill, back
 from cod.policy.scheduler.feasibility import Feasibility, Fit
-from cod.policy.scheduler.inventory import Inventory, Own
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.limits import GroupLimits
 from cod.policy.scheduler.packing import pack
@@ -128,10 +128,10 @@ class _Choice:
         self._feasibility = feasibility
         self._policy = policy
         self._now = now
-        self._inventory = Inventory(snapshot, feasibility.kinds, now)
+        self._available = AvailableNodes(snapshot, feasibility.kinds, now)
         self._candidates = Candidates(snapshot, now, policy.victims)
         self._limits = GroupLimits(snapshot, policy, now)
-        self._backfill = Backfill(snapshot, policy, now, self._inventory, self._candidates)
+        self._backfill = Backfill(snapshot, policy, now, self._available, self._candidates)
         self._failures = _Failures()
         self._grants: list[RequestGrant] = []
         self._preemptions: list[Preempt] = []
@@ -167,7 +167,7 @@ class _Choice:
         if holder is None or over(holder, self._now):
             self._refusals.append(reasons.run_out(request))
             return
-        own = self._inventory.own.get(request.id, Own())
+        own = self._available.own.get(request.id, Own())
         free, coming, taking = +own.free, own.coming.total(), own.taking.total()
         portless = Counter(
             {
@@ -192,7 +192,7 @@ class _Choice:
                     tuple(
                         Share(0, request.tuples[0].template_id, nodes, part)
                         for kind, count in sorted(free.items())
-                        for nodes, part in self._inventory.take(kind, count, request.id, wanted)
+                        for nodes, part in self._available.take(kind, count, request.id, wanted)
                     ),
                 )
             )
@@ -232,7 +232,7 @@ class _Choice:
         self._reserved = seen.layers()
         for part in self._reserved:
             erasing = supply.turnaround(self._snapshot, part.kind.type, self._policy)
-            self._inventory.book(part.kind, part.start - erasing, part.count)
+            self._available.book(part.kind, part.start - erasing, part.count)
         for holder, kind, count in seen.counted_on():
             if (able := min(count, self._candidates.able(kind, holder))) > 0:
                 self._candidates.remove([Victim(holder, kind, able)])
@@ -316,22 +316,22 @@ class _Choice:
             return {want.request.id: found for want, found in alone}
         types = self._snapshot.types
         return pack(
-            [want for want, _ in alone], self._inventory.free, lambda kind: types[kind.type].cost
+            [want for want, _ in alone], self._available.free, lambda kind: types[kind.type].cost
         )
 
     def _meanwhile(self, want: Want) -> bool:
         """Grant the request with nodes that are held back for other requests, if its lease ends
         before those requests could use them. Return whether it was granted."""
-        if not (self._inventory.held or self._inventory.booked):
+        if not (self._available.held or self._available.booked):
             return False
         end = back(want.request, self._snapshot, self._policy, self._now)
         room = {
             kind: count
-            for kind, count in self._inventory.until(end).items()
+            for kind, count in self._available.until(end).items()
             if want.request.preemptible
             or (want.request.group_id, kind.any_port) not in self._losing
         }
-        own = self._inventory.own.get(want.request.id)
+        own = self._available.own.get(want.request.id)
         if own is not None:
             room = {kind: count + own.free[kind] for kind, count in room.items()}
         if not any(
@@ -340,12 +340,12 @@ class _Choice:
             for one, fit in zip(want.request.tuples, want.fits, strict=True)
         ):
             return False
-        found = placement.at_once(want, {**self._inventory.now_for(want.request.id), **room})
+        found = placement.at_once(want, {**self._available.now_for(want.request.id), **room})
         if found is None:
             return False
         for place in found.places:
             for kind, count in place.items():
-                self._inventory.let(
+                self._available.let(
                     kind, count if own is None else max(0, count - own.free[kind]), end
                 )
         self._grant(want, found)
@@ -356,14 +356,14 @@ class _Choice:
         in use by preemptible vclusters, if its lease ends before the others could use them. None:
         there is no such place."""
         end = back(want.request, self._snapshot, self._policy, self._now)
-        held = self._inventory.until(end) if self._preemptible else {}
+        held = self._available.until(end) if self._preemptible else {}
         preempted = self._backfill.preempted(end)
-        own = self._inventory.own.get(want.request.id) or Own()
+        own = self._available.own.get(want.request.id) or Own()
         if want.request.preemptible or not (preempted or (held and own.kinds)):
             return None
         room = {
-            kind: count + held[kind] - self._inventory.free[kind] if kind in held else count
-            for kind, count in self._inventory.soon_for(want.request.id).items()
+            kind: count + held[kind] - self._available.free[kind] if kind in held else count
+            for kind, count in self._available.soon_for(want.request.id).items()
         }
         # Backfill has counted these nodes as lost. Restore them while looking for a place, then let
         # backfill keep those that are left, and undo the new preemptions: `_wait` makes them.
@@ -378,7 +378,7 @@ class _Choice:
                 taken = sum(victim.nodes for victim in victims if victim.kind == kind)
                 taken += own.free[kind] + own.coming[kind] + own.taking[kind]
                 if kind in held and count > taken:
-                    self._inventory.let(kind, min(count - taken, held[kind]), end)
+                    self._available.let(kind, min(count - taken, held[kind]), end)
         return found
 
     def _now_for(self, want: Want) -> FoundPlaces | None:
@@ -435,7 +435,7 @@ class _Choice:
         reclaims from the highest priority first, of these the one with the latest deadline."""
         self._refusals.append(refusal)
         self._backfill.decided(request)
-        unused = Counter() if refusal.final else self._inventory.unused(request.id)
+        unused = Counter() if refusal.final else self._available.unused(request.id)
         for reclaim in sorted(
             self._reclaims.get(request.id, ()) if unused else (), key=self._spared
         ):
@@ -449,7 +449,7 @@ class _Choice:
         return -(holder.priority if holder else 0), -reclaim.deadline, -reclaim.id
 
     def _want(self, request: PendingRequest) -> Want:
-        own = self._inventory.own.get(request.id)
+        own = self._available.own.get(request.id)
         fits = tuple(self._feasibility.fit(one, request) for one in request.tuples)
         return Want(
             request,
@@ -466,24 +466,24 @@ class _Choice:
         return want if within == want.within else replace(want, within=within)
 
     def _at_once(self, want: Want) -> FoundPlaces | None:
-        return placement.at_once(want, self._inventory.now_for(want.request.id))
+        return placement.at_once(want, self._available.now_for(want.request.id))
 
     def _later(self, want: Want) -> FoundPlaces | None:
-        own = self._inventory.own.get(want.request.id)
+        own = self._available.own.get(want.request.id)
         return placement.later(
             want,
-            self._inventory.soon_for(want.request.id),
+            self._available.soon_for(want.request.id),
             own.taking if own else {},
             self._candidates,
         )
 
     def _most_now(self, want: Want) -> list[int]:
         return [
-            placement.most(fit, self._inventory.free, want.request.may_spread) for fit in want.fits
+            placement.most(fit, self._available.free, want.request.may_spread) for fit in want.fits
         ]
 
     def _most_later(self, want: Want) -> list[int]:
-        rooms = placement.with_victims(want, self._inventory.soon, self._candidates)
+        rooms = placement.with_victims(want, self._available.soon, self._candidates)
         return [placement.most(fit, rooms, want.request.may_spread) for fit in want.fits]
 
     def _shares(self, want: Want, found: FoundPlaces) -> Iterator[Share]:
@@ -492,7 +492,7 @@ class _Choice:
         ):
             for kind, count in sorted(place.items()):
                 wanted = Cache(one.template_id, want.request.group_id)
-                for free, part in self._inventory.take(kind, count, want.request.id, wanted):
+                for free, part in self._available.take(kind, count, want.request.id, wanted):
                     yield Share(position, one.template_id, free, part)
 
     def _wait(self, want: Want, found: FoundPlaces) -> RequestRefusal:
@@ -502,7 +502,7 @@ class _Choice:
         taking = sum(victim.nodes for victim in found.victims)
         for one, place in zip(request.tuples, found.places, strict=True):
             for kind, count in sorted(place.items()):
-                kept, missing = self._inventory.keep(
+                kept, missing = self._available.keep(
                     kind, count, request.id, Cache(one.template_id, request.group_id)
                 )
                 coming += missing.coming

@@ -25,13 +25,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cod.model import Policy
+from cod.policy.scheduler.available_nodes import AvailableNodes
+from cod.policy.scheduler.distribution import Exhausted, KindDemand, fill, whole
 from cod.policy.scheduler.feasibility import Fit
-from cod.policy.scheduler.inventory import Inventory
 from cod.policy.scheduler.leases import over
 from cod.policy.scheduler.placement import FoundPlaces, Want
 from cod.policy.scheduler.preemption import Candidates, Level, Victim
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, SiteSnapshot
-from cod.policy.scheduler.spread import Exhausted, KindDemand, fill, whole
 
 NEVER = float("inf")
 
@@ -70,11 +70,11 @@ class Backfill:
         snapshot: SiteSnapshot,
         policy: Policy,
         now: float,
-        inventory: Inventory,
+        available: AvailableNodes,
         candidates: Candidates,
     ) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
-        self._inventory, self._candidates = inventory, candidates
+        self._available, self._candidates = available, candidates
         self._types: set[int] = set()
         self._ends: dict[NodeKind, list[tuple[float, int, int]]] | None = None
         self._later: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
@@ -85,7 +85,7 @@ class Backfill:
         self._undecided = {
             request.id: request
             for request in snapshot.requests
-            if request.id in inventory.own and request.starts_at is None
+            if request.id in available.own and request.starts_at is None
         }
 
     def renew(self) -> None:
@@ -117,7 +117,7 @@ class Backfill:
 
     def holds(self) -> tuple[Hold, ...]:
         """Return the nodes that are held back and not in use by a short lease meanwhile."""
-        left = self._inventory.held
+        left = self._available.held
         return tuple(replace(one, free=min(one.free, left[one.kind].free)) for one in self._made)
 
     def hold(self, want: Want) -> bool:
@@ -148,7 +148,7 @@ class Backfill:
         for kind, count in sorted(needs.items()):
             self._types.add(kind.type)
             lacking = max(0, count - rooms[kind].back(until))
-            free, coming, short = self._inventory.hold(kind, lacking, request.id, until)
+            free, coming, short = self._available.hold(kind, lacking, request.id, until)
             self._made.append(Hold(request.id, kind, free, coming, since, until))
             if short and level is not None:
                 preempted = min(short, self._candidates.most(kind, level, request.vcluster_id))
@@ -193,7 +193,7 @@ class Backfill:
     def _can_preempt(self, request: PendingRequest, needs: Mapping[NodeKind, int]) -> bool:
         """Return whether all nodes that `needs` counts on can be preempted together: a vcluster can
         lose only a limited number of nodes of all kinds together."""
-        level, soon, victims = self._level(request), self._inventory.soon_for(request.id), []
+        level, soon, victims = self._level(request), self._available.soon_for(request.id), []
         if level is None:
             return True
         parts = {
@@ -225,13 +225,13 @@ class Backfill:
             for time, holder, count in (*self._later[kind], *self._reserved(kind))
             if holder != request.vcluster_id and time < NEVER and count > 0
         ]
-        return _Room(self._inventory.soon_for(request.id)[kind] + victims, tuple(sorted(ends)))
+        return _Room(self._available.soon_for(request.id)[kind] + victims, tuple(sorted(ends)))
 
     def _reserved(self, kind: NodeKind) -> Iterator[tuple[float, int, int]]:
         """Yield (time, vcluster, nodes) for the return of nodes that are reserved, or being
         reclaimed, for requests that are decided later."""
         for request in self._undecided.values():
-            own = self._inventory.own[request.id]
+            own = self._available.own[request.id]
             count = sum(
                 part
                 for parts in (own.free, own.coming, own.taking)

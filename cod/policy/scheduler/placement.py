@@ -2,7 +2,7 @@
 
 Each tuple is served from one kind of nodes, unless the request may be spread. A request of one
 tuple, as most are, needs no search. Where several tuples compete for the same nodes,
-`policy.scheduler.spread` searches for a solution.
+`policy.scheduler.distribution` searches for a solution.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from cod.policy.scheduler.distribution import Exhausted, KindDemand, fill, spread, whole
 from cod.policy.scheduler.feasibility import Fit
 from cod.policy.scheduler.preemption import Candidates, Level, Victim, Within
 from cod.policy.scheduler.snapshot import PREEMPTIBLE, NodeKind, PendingRequest
-from cod.policy.scheduler.spread import Exhausted, KindDemand, fill, spread, whole
 
 Place = Mapping[NodeKind, int]
 """How many nodes of which kind one tuple gets."""

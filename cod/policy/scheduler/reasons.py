@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from cod.policy.scheduler.distribution import Exhausted, KindDemand, spread, whole
 from cod.policy.scheduler.feasibility import Feasibility, Fit
 from cod.policy.scheduler.placement import Want
 from cod.policy.scheduler.snapshot import Hold, NodeKind, PendingRequest, RequestRefusal
-from cod.policy.scheduler.spread import Exhausted, KindDemand, spread, whole
 from cod.quantity import counted, span
 
 PUNCTUAL = 60.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cod.policy.scheduler.spread import Exhausted, KindDemand, fill, spread, whole
+from cod.policy.scheduler.distribution import Exhausted, KindDemand, fill, spread, whole
 
 # Every way is tried: at most six seats of five, else some examples take seconds.
 KINDS = ["a", "b", "c", "d"]

@@ -48,7 +48,7 @@ class HeldBack:
     until: float
 
 
-class Inventory:
+class AvailableNodes:
     """The available nodes of a pass, which shrink with each grant.
 
     free    unreserved nodes that are available now, by kind
