@@ -1,11 +1,13 @@
-"""Lines of code end at column 100, those that cannot be broken, such as samples, being few; and
-what several test modules share is in modules without tests."""
+"""Lines of code end at column 100, those that cannot be broken, such as samples, being few; what
+several test modules share is in modules without tests; and the places of changes exist."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 from pathlib import Path
+
+from tests.manual import page
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = (".py", ".html", ".css", ".js", ".sh", ".xml", ".toml", ".conf", ".j2")
@@ -35,3 +37,9 @@ def test_what_tests_share_is_in_modules_without_tests() -> None:
         if re.match(r"\s*(from tests\S*\.test_\w+ import |from tests\S* import .*\btest_)", line)
     ]
     assert not taken, taken
+
+
+def test_the_places_of_changes_exist() -> None:
+    """In the page for contributors; `name` stands for the name of a driver."""
+    named = re.findall(r"`([\w./-]+/[\w./-]*)`", page("what-a-change-takes").read_text())
+    assert [each for each in named if not (ROOT / each).exists()] == ["cod/power/name.py"]
