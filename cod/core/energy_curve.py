@@ -31,8 +31,9 @@ def carbon(tx: Tx, rules: Energy, since: float, until: float) -> float:
 
 
 def dear(tx: Tx, rules: Energy, now: float) -> str:
-    """Return why preemptible vclusters get no nodes now, because energy is too dear; '' where they
-    get nodes. They do if the curve has no value for now."""
+    """Return the sentence that tells people that energy is too dear for preemptible vclusters to get
+    nodes now: the curve is above `rules.hold_above`. Return '' if they get nodes: the curve is not
+    above it, has no value for now, or the site has no such bound."""
     found = current(tx, rules) if rules.hold_above is not None else None
     value = None if found is None else found.at(now)
     if found is None or value is None or rules.hold_above is None or value <= rules.hold_above:

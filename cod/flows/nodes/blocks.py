@@ -1,5 +1,7 @@
-"""Blocks of nodes, which administrators create, or adopt from a proposal that follows the
-network."""
+"""Changes of blocks by administrators. A block is a named set of nodes that are near one another,
+such as a rack; a node is in one block or in none. Administrators create a block and put nodes into
+it, or have COD propose blocks of the nodes that are at one switch or relay (`proposal`), and accept
+all or some of them (`apply`)."""
 
 from __future__ import annotations
 

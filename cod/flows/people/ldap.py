@@ -237,8 +237,11 @@ class _Search:
             after = rows[-1].id
 
     def groups(self, after: int) -> Numbered:
-        """Yield the vcluster's group, as number 1, and the primary groups of users, which list no
-        members: users' own groups, and groups of the site's directory."""
+        """Yield the groups with numbers above `after`, in the order of their numbers. Number 1 is
+        the group that holds the vcluster, with its members. The others are users' primary groups: a
+        group of the user's own, or one that the site's directory gives to several users. Each has
+        the id of its (first) user plus 1 as its number, and lists no members, since it is the
+        users' entries that name it."""
         tree, names, gids = self._tree, self._narrowed.of("cn"), self._narrowed.of("gidnumber")
         if (
             after == 0

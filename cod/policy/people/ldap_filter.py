@@ -115,7 +115,9 @@ def normal_dn(text: str) -> str:
 
 
 def narrowed(filter: LdapFilter) -> Narrowed:
-    """Return necessary conditions on a row for the filter to be true for its entry."""
+    """Return what the filter demands of an entry by equality, by which fewer rows are read from the
+    database: '(|(uid=ann)(uid=bob))' demands that the `uid` is 'ann' or 'bob'. An entry that meets
+    this may still not match; one that does not meet it cannot."""
     return Narrowed(_narrowed(filter))
 
 

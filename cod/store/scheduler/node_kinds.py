@@ -50,9 +50,17 @@ KIND = (_n.type_id, _n.block_id, _n.subnet)
 
 
 class NodeKindRow(NamedTuple):
-    """Attributes by which nodes are interchangeable for a request, as in
-    `policy.scheduler.snapshot.NodeKind`. `port`: usable or unusable; '' if not counted apart.
-    `windows`: sum of the bits of the node's maintenance windows."""
+    """A kind of nodes: a request can take any node of a kind in place of another. The planner's
+    record `NodeKind` has the same fields in the same order.
+
+    type     id of the node type
+    block    id of the block; 0: in no block
+    subnet   name of the subnet; '' if the site has only one, or the node's is not known
+    port     'usable' if COD can put the node's switch port into a VLAN, else 'unusable'; '' while
+             nodes are not told apart by this
+    windows  the coming maintenance windows that include the node: each has a bit of its own, and
+             this is their sum; 0: none, or nodes are not told apart by this
+    """
 
     type: int
     block: int

@@ -30,7 +30,8 @@ class TypePatch(PatchOf[model.TypeView]):
 
 
 class TypeRefresh(Body):
-    """Nodes to examine again: the next `limit` nodes after the last answer's `next`."""
+    """A batch of nodes to examine: at most `limit`, by their numbers, from the first above `after`.
+    The first request leaves `after` out; each further one sends the last reply's `next`."""
 
     after: int = Field(default=0, ge=0, le=2**62)
     limit: int = Field(default=200, ge=1, le=1000)
