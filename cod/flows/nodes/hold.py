@@ -107,6 +107,8 @@ def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> None:
     elif seen is not None and found.is_behind(seen):
         claims.count_loss(tx, seen)
         if not lasts(tx):
+            # It writes the row of the manager's claim: a host of a Galera cluster that only has not
+            # applied the last commits yet refuses this commit, and is read again.
             start(tx, now, LOST)
             notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
 
