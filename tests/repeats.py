@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Table, select
 
 from cod import pool
 from cod.pool import _Call
 from cod.store import tables
 from cod.store.engine import Tx
+from cod.store.watermarks import FENCE
 
 SEEN = "FLOWS_SEEN"  # a file, in the environment: gets the names of the flows that ran, as JSON
 ran: set[str] = set()
@@ -35,11 +37,18 @@ def name(flow: Any) -> str:
     return f"{flow.__module__}.{flow.__qualname__}"
 
 
+def rows_of(tx: Tx, table: Table) -> Sequence[Any]:
+    """Return every row of a table that stands for something."""
+    query = select(table)
+    if table is tables.marks:
+        query = query.where(~table.c.name.startswith(FENCE))
+    return tx.execute(query).all()
+
+
 def contents(tx: Tx) -> dict[str, list[Any]]:
-    """Return every row of every table."""
+    """Return every row of every table that stands for something."""
     return {
-        table.name: sorted(map(repr, tx.execute(select(table)).all()))
-        for table in tables.metadata.sorted_tables
+        table.name: sorted(map(repr, rows_of(tx, table))) for table in tables.metadata.sorted_tables
     }
 
 

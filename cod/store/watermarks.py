@@ -19,6 +19,9 @@ was planned before such a change is stale. HOLD exists while the site is held, a
 the hold began."""
 DATABASE = "database"
 """Names the database, and counts its losses (`claims.Progress`)."""
+FENCE = "one at a time: "
+"""Begins the names of marks that stand for nothing: transactions write them to wait for each
+other."""
 OLDEST_SCHEMA = "oldest schema"
 """Programs that were written for this schema, and for later ones, work with the database."""
 
@@ -64,7 +67,7 @@ def version(tx: Tx, name: str, *, lock: bool = False) -> float:
     """Return how often the mark was raised. With `lock`, other transactions that lock the mark wait
     until this transaction ends."""
     if lock:
-        one_at_a_time(tx, f"{name}, in use")
+        one_at_a_time(tx, name)
     return at(tx, name) or 0.0
 
 
@@ -80,4 +83,4 @@ def one_at_a_time(tx: Tx, name: str) -> None:
     UPDATE`) would be enough. At two hosts of a Galera cluster, transactions with such locks do not
     wait for each other; but of two that have written the same row, the second is run again.
     """
-    _COUNT[tx.dialect.name].write(tx, {"name": name, "at": 1.0})
+    raise_version(tx, FENCE + name)

@@ -52,6 +52,7 @@ UNTOLD = {
     "outbox": {"id"},
     "dns_zones": {"serial"},
     "claims": {"acts"},
+    "marks": {"at"},  # how often transactions have waited for each other
 }
 
 
