@@ -35,7 +35,6 @@ from cod.store.scheduler import overview
 
 T = TypeVar("T")
 last_event = lists.last_event
-last_events = lists.last_events
 Following = following.Following
 AT_ONCE = events.AT_ONCE
 counts = metrics.counts

@@ -36,7 +36,6 @@ from cod.store import views
 from cod.store.engine import Tx, rows_among, slices
 from cod.store.filters import nodes as node_filters
 from cod.store.notices import notices as notice_rows
-from cod.store.notices.events import RECENT
 from cod.store.paging import having, merged, page_of
 from cod.store.rows import only, theirs
 
@@ -329,15 +328,6 @@ HISTORY = (
 def last_event(tx: Tx) -> int:
     """Return the id of the newest transition; 0: there is none."""
     return tx.scalar(select(func.max(t.node_history.c.id))) or 0
-
-
-def last_events(tx: Tx) -> tuple[int, bool]:
-    """Return the id of the newest transition (0 if there is none), and whether no id is missing
-    among the last `RECENT` rows, so that no transition with a lower id can still appear."""
-    ids = select(t.node_history.c.id).order_by(t.node_history.c.id.desc()).limit(RECENT)
-    id_ = ids.subquery().c.id
-    last, first, count = tx.execute(select(func.max(id_), func.min(id_), func.count())).one()
-    return (last, last - first + 1 == count) if count else (0, True)
 
 
 def history(

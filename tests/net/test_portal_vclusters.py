@@ -5,7 +5,9 @@ do."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from sqlalchemy import Engine, delete, event, insert, select, update
 from cod.flows import views
 from cod.flows.people import people, sshkeys
 from cod.model import Site, VclusterEnergy, Who
+from cod.policy import following
 from cod.store import tables as t
 from cod.store.nodes import energy
 from cod.web.portal.pages import vclusters
@@ -69,8 +72,9 @@ def test_the_files_of_cod_that_a_vclusters_page_passes(
     until(lambda: there.server._sweep.call)
     with files_passed(*threads_at_work) as found:
         assert browser.get("/vclusters/batch").status == 200
-    # 30 is the goal: a page shows eight nouns of its vcluster (docs/decisions/0082)
-    assert len(found) <= 39, sorted(found)
+    # 30 is the goal: a page shows eight nouns of its vcluster (docs/decisions/0082), and names the
+    # position from which it follows the events (web/api/events)
+    assert len(found) <= 40, sorted(found)
 
 
 def test_who_asks_and_the_states_of_nodes_are_read_once_for_a_page(there: Served) -> None:
@@ -311,10 +315,23 @@ def test_what_it_has_used_is_a_link_away(there: Served) -> None:
     assert "Used since" not in browser.get("/timeline", group="physics").words
 
 
-def test_a_page_says_up_to_where_it_knows_what_happened(there: Served) -> None:
-    newest = there.tx(views.last_event)
-    assert newest > 0
-    assert browse(there).get(BATCH).tree.xpath("//body/@data-after") == [str(newest)]
+def test_a_page_says_up_to_where_it_knows_what_happened(
+    there: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, at = browse(there), "//body/@data-after"
+    assert browser.get(BATCH).tree.xpath(at) == []  # nobody follows the events yet
+    hub = there.server._apis[1].context.hub
+    follower = HTTPConnection("127.0.0.1", there.server.ports[0], timeout=60)
+    follower.request(
+        "GET",
+        "/api/v1/events",
+        headers={"Cookie": "; ".join(f"{name}={value}" for name, value in browser.cookies.items())},
+    )
+    with closing(follower), follower.getresponse():
+        monkeypatch.setattr(following, "SETTLED", 0.0)
+        until(hub.page_start)
+        assert browser.get(BATCH).tree.xpath(at) == [str(hub.position)]
+        assert hub.position.transition == there.tx(views.last_event) > 0
 
 
 def test_priming_has_a_bar_and_a_badge_that_follow_the_node(there: Served) -> None:

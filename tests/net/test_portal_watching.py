@@ -44,7 +44,7 @@ def follow(there: Served) -> Iterator[Callable[[Browser], Any]]:
             "Cookie": f"__Host-cod={browser.cookies['__Host-cod']}"
         })  # fmt: skip
         reply = connection.getresponse()
-        assert reply.readline().startswith(b": following")
+        assert reply.readline().startswith(b"id: ")
         return reply
 
     yield opened

@@ -196,17 +196,6 @@ def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     assert (found.rows, found.ids, found.progress[0]["done"]) == ([], [], 1)
 
 
-def test_a_gap_says_that_a_row_may_come(tx: Tx) -> None:
-    assert views.last_events(tx) == (0, True)
-    add_node(tx, 1)
-    add_node(tx, 2)
-    newest = views.last_event(tx)
-    assert views.last_events(tx) == (newest, True)
-    history = t.node_history
-    tx.execute(history.update().where(history.c.id == newest).values(id=newest + 2))
-    assert views.last_events(tx) == (newest + 2, False)
-
-
 def test_counts_are_those_of_the_rows(tx: Tx) -> None:
     node = add_node(tx, 1, power_driver="lab")
     add_node(tx, 2)

@@ -37,6 +37,15 @@ def test_a_row_that_is_missing_is_waited_for_as_long_as_a_transaction_may_last()
     assert not reader.unseen([1, 4, 5])
 
 
+def test_of_many_late_rows_none_is_lost_where_a_look_returns_the_lowest_alone() -> None:
+    reader = Following(0)
+    found(reader, [9])
+    for ids in ([1, 2], [3, 4], [5]):  # two at most of those that came late
+        assert reader.unseen(ids) == ids
+        reader.see(ids, SETTLED, SETTLED, len(ids) == 2)
+    assert reader.floor == 9
+
+
 def test_what_another_reader_knows_to_be_over_is_over() -> None:
     reader = Following(0)
     found(reader, [3, 5, 8])

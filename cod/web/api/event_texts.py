@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,9 +41,9 @@ class Position(NamedTuple):
     def __str__(self) -> str:
         return f"{self.transition}-{self.notice}"
 
-    def at_most(self, other: Position) -> Position:
-        """Return the position with the lower id of the two in each table."""
-        return Position(min(self[0], other[0]), min(self[1], other[1]))
+    def at_least(self, other: Position) -> Position:
+        """Return the position with the higher id of the two in each table."""
+        return Position(max(self[0], other[0]), max(self[1], other[1]))
 
 
 def position_of(text: str) -> tuple[int, int | None] | None:
@@ -58,7 +58,6 @@ class Event:
     """An event of the stream.
 
     row     id of the row that the event was made from
-    known   position of a client that has received this event
     groups  groups that see the whole event; administrators see all events
     left    groups that see the event without the facts of `HIDDEN`
     """
@@ -66,7 +65,6 @@ class Event:
     kind: str
     value: Mapping[str, Any]
     row: int | None = None
-    known: Position | None = None
     groups: frozenset[int] = frozenset()
     left: frozenset[int] = frozenset()
 
@@ -78,39 +76,25 @@ class Event:
         return self._event(dict(self.value) | HIDDEN) if self.left & groups else ""
 
     def _event(self, value: Mapping[str, Any]) -> str:
-        head = f"id: {self.known}\n" if self.known else ""
-        return f"{head}event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
+        return f"event: {self.kind}\ndata: {json.dumps(value, default=str)}\n\n"
 
 
-def events_of(
-    rows: Sequence[Mapping[str, Any]],
-    notices: Iterable[NoticeView],
-    before: Position,
-    end: Position,
-) -> list[Event]:
-    """Return the events of rows of the history and of notices.
-
-    before  position of the clients before these events
-    end     the highest position that an event may give to clients: rows above it may be sent later
-    """
-    found = [
+def events_of(rows: Iterable[Mapping[str, Any]], notices: Iterable[NoticeView]) -> list[Event]:
+    """Return the events of rows of the history and of notices."""
+    return [
         Event(
             "transition",
             {key: row[key] for key in SENT},
             row["id"],
-            before._replace(transition=row["id"]).at_most(end),
             _one(row["group_id"]),
             _one(row["left_group_id"]),
         )
         for row in rows
-    ]
-    last = max([before.transition, *(row["id"] for row in rows)])
-    return found + [
+    ] + [
         Event(
             "notice",
             document_of(view.notice, view.group, view.vcluster),
             view.notice.id,
-            Position(last, view.notice.id).at_most(end),
             _one(view.notice.group_id),
         )
         for view in notices

@@ -4,8 +4,9 @@ being written, and notices. Each client gets the events that it may see.
 One poll serves all streams of a process. Twice a second, or less often with many streams, it reads
 the new rows of the history and of the notices, and the progress that has changed. A row may appear
 after a row with a higher id (`policy.following`). The events are made into text once for each set
-of groups whose events a stream may see. A client that comes back names the position that came with
-its last event: it knows all events up to this position, and may be sent some later events again.
+of groups whose events a stream may see. The last event of a batch has the stream's position: the
+client knows all events up to it. A client that comes back names its position, and may be sent some
+later events again.
 For a slow client up to `HELD` characters are kept; beyond that, its stream ends.
 """
 
@@ -32,15 +33,17 @@ KEEPALIVE = 15.0  # seconds of silence after which a stream is sent a comment
 CHECKED = 60.0  # seconds between two checks of a client's rights
 MOST, MOST_OF_ONE = 1000, 40  # streams at once: of all clients, and of one person
 AT_ONCE = views.AT_ONCE  # rows of one poll
-BEHIND = 50_000  # past transitions that a client can be sent
+BEHIND = 50_000  # ids of the past transitions that a client can be sent
 HELD = 2**18  # characters kept for a slow client
+WAITING = 5000  # new events that are kept for a stream while it catches up
+LINGER = 60.0  # seconds that the loop goes on without a stream, because most clients come back
 SELDOM = 4.0  # seconds that a page waits at least between two fetches of its parts
 log = logging.getLogger("cod.api")
 
 
 class Hub:
     """The event streams of a process, and the loop that reads new events for all of them. The loop
-    runs while there is a stream."""
+    begins with the first stream, and ends `LINGER` seconds after the last one."""
 
     def __init__(self, reactor: Any, pool: Pool) -> None:
         self.pool, self.reactor = pool, reactor
@@ -50,7 +53,8 @@ class Hub:
         self._turn = DeferredLock()
         self._transitions, self._notices = views.Following(0), views.Following(0)
         self._progress: dict[str, Mapping[str, Any]] = {}
-        self._began = 0.0
+        self._newest = Position(0, 0)  # when the loop began
+        self._began = self._left = 0.0
         self._changed_at: dict[int | None, float] = {}  # by group; None: anything
 
     def refusal(self, who: Who) -> str:
@@ -69,6 +73,7 @@ class Hub:
                 self._transitions, self._notices = await self.pool.read(
                     views.from_now_on, self.reactor.seconds()
                 )
+                self._newest = Position(self._transitions.newest, self._notices.newest)
                 self._progress = {}
                 self._began, self._changed_at = self.reactor.seconds(), {}
             self.streams.add(stream)
@@ -79,8 +84,23 @@ class Hub:
 
     @property
     def position(self) -> Position:
-        """The transition and the notice up to which all events were sent."""
+        """The transition and the notice up to which all rows were read: none is sent later."""
         return Position(self._transitions.floor, self._notices.floor)
+
+    @property
+    def from_now_on(self) -> Position:
+        """The position of a stream that begins now. In the first seconds of the loop, when ids of
+        the last rows are missing, it is later than `position`: else a client that comes back would
+        be sent those rows, which are old. A client that is away while one of the missing rows
+        comes never hears of that row.
+        """
+        return self.position.at_least(self._newest)
+
+    def page_start(self) -> Position | None:
+        """Return the position from which a page that is read after this call can follow the events;
+        None: the page has to be read again when it follows them."""
+        at = self.position
+        return at if self._loop.running and at == self.from_now_on else None
 
     def knows(self, event: Event) -> bool:
         """Return whether the event was sent already, or is older than the loop."""
@@ -109,47 +129,54 @@ class Hub:
         )
 
     def leave(self, stream: EventStream) -> None:
-        """Remove the stream, and stop the loop after the last one."""
+        """Remove the stream."""
         self.streams.discard(stream)
-        if not self.streams and self._loop.running:
-            self._loop.stop()
+        self._left = self.reactor.seconds()
 
     def stop(self) -> None:
-        """End all streams."""
+        """End all streams and the loop."""
         for stream in list(self.streams):
             stream.stop()
+        if self._loop.running:
+            self._loop.stop()
 
     def under_way(self) -> list[Event]:
         """Return the progress of the disks being written, as last read."""
         return [progress(row) for row in self._progress.values()]
 
     async def _look(self) -> None:
-        transitions, notices = self._transitions, self._notices
-        before, begun = self.position, self.reactor.seconds()
-        found = await self.pool.read(views.happened, transitions, notices)
-        if transitions is not self._transitions:
-            return  # the loop was started anew meanwhile
-        transitions.see(found.ids, begun, self.reactor.seconds())
-        notices.see(found.notice_ids, begun, self.reactor.seconds())
-        more = AT_ONCE in (len(found.ids), len(found.notice_ids))
-        self._loop.interval = PERIOD if more else self.period()
+        begun = self.reactor.seconds()
+        if not self.streams and begun - self._left > LINGER:
+            self._loop.stop()  # here, where no read is under way that would go on beside a new loop
+            return
+        found = await self.pool.read(views.happened, self._transitions, self._notices)
+        self._loop.interval = self.period()
+        for reader, ids in ((self._transitions, found.ids), (self._notices, found.notice_ids)):
+            is_cut = len(ids) == AT_ONCE
+            reader.see(ids, begun, self.reactor.seconds(), is_cut)
+            if is_cut:
+                self._loop.interval = PERIOD
         now = {row["node"]: row for row in found.progress}
-        events = events_of(found.rows, found.notices, before, self.position)
+        events = events_of(found.rows, found.notices)
         for group in (
             {None, *(one for each in events for one in each.groups | each.left)} if events else ()
         ):
             self._changed_at[group] = self.reactor.seconds()
         events += [progress(row) for name, row in now.items() if self._progress.get(name) != row]
         self._progress = now
-        texts: dict[Groups, str] = {}
+        texts: dict[Groups, list[str]] = {}
         for stream in list(self.streams):
-            if events and stream.groups not in texts:
-                texts[stream.groups] = "".join(each.text(stream.groups) for each in events)
-            stream.hear(texts.get(stream.groups, ""), events)
+            if stream.groups not in texts:
+                texts[stream.groups] = _texts(events, stream.groups)
+            stream.hear(texts[stream.groups], events)
 
     def _broken(self, failure: Any) -> None:
         log.error("events cannot be followed: %s", failure.value)
         self.stop()
+
+
+def _texts(events: list[Event], groups: Groups) -> list[str]:
+    return [text for each in events if (text := each.text(groups))]
 
 
 def _key(event: Event) -> tuple[str, int | None]:
@@ -169,6 +196,7 @@ class EventStream:
 
     def __init__(self, hub: Hub, request: Any, who: Who, again: Any) -> None:
         self._hub, self._request, self.who, self._again = hub, request, who, again
+        self._known = Position(0, 0)  # the client knows all events up to there
         self._behind: list[Event] | None = []  # new events, while the stream catches up
         self._held: list[str] = []
         self._size = 0
@@ -183,12 +211,18 @@ class EventStream:
         """Return the groups whose events the client may see; None: all groups."""
         return self.who.groups
 
+    @property
+    def position(self) -> Position:
+        """Return the position up to which the client knows all events: never one before the
+        position that the client has named."""
+        return self._known if self._behind is not None else self._known.at_least(self._hub.position)
+
     async def start(self, after: tuple[int, int | None] | None) -> None:
         """Send the events after the position `after` (None: from now on) until the client leaves.
         If the position has no notice, notices older than its transition are left out.
 
-        Of past transitions at most the last `BEHIND` are sent, because reading years of them for
-        each new client would delay all others.
+        Of past transitions those of the last `BEHIND` ids are sent, because reading years of them
+        for each new client would delay all others.
         """
         pool = self._hub.pool
         newest = await pool.read(views.last_event)
@@ -207,41 +241,38 @@ class EventStream:
         if self._gone:
             self._hub.leave(self)
             return
-        floor = self._hub.position if known is None else known
-        self._request.write(f": following from {floor}\n\n".encode())
+        self._known = known or self._hub.from_now_on
+        self._request.write(f"id: {self._known}\n\n".encode())
         if known is not None:
             await self._catch_up(known)
         behind, self._behind = self._behind or [], None
-        behind = [each for each in behind if each.kind != "progress"] + self._hub.under_way()
-        self._speak(self._text(behind))
+        self._tell(_texts(behind + self._hub.under_way(), self.groups))
 
     async def _catch_up(self, at: Position) -> None:
         """Send the events that are in the tables already, as fast as the client reads."""
-        end = Position(*map(max, at, self._hub.position))
         while self in self._hub.streams:
             if self._paused:  # until the client has read what it was sent
                 self._reads = Deferred()
                 await self._reads
+            floor = self._hub.position
             rows, notices = await self._hub.pool.read(views.past, *at)
-            found = events_of(rows, notices, at, end)
+            found = events_of(rows, notices)
             keys = {_key(each) for each in found}
             self._behind = [each for each in self._behind or [] if _key(each) not in keys]
             self._sent |= {_key(each) for each in found if not self._hub.knows(each)}
-            self._speak(self._text(found))
-            if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
-                return
             at = Position(
                 max([at.transition, *(row["id"] for row in rows)]),
                 max([at.notice, *(view.notice.id for view in notices)]),
             )
+            self._known = self._known.at_least(Position(*map(min, at, floor)))
+            self._tell(_texts(found, self.groups))
+            if len(rows) < AT_ONCE and len(notices) < AT_ONCE:
+                return
 
     def _has_read(self) -> None:
         reads, self._reads = self._reads, None
         if reads is not None:
             reads.callback(None)
-
-    def _text(self, events: list[Event]) -> str:
-        return "".join(each.text(self.groups) for each in events)
 
     def _fresh(self, events: list[Event]) -> list[Event]:
         """Return those events that were not sent while the stream caught up."""
@@ -249,21 +280,23 @@ class EventStream:
         self._sent -= {_key(each) for each in events}
         return fresh
 
-    def hear(self, text: str, events: list[Event]) -> None:
-        """Send new events; `text` is their text for the stream's groups."""
+    def hear(self, texts: list[str], events: list[Event]) -> None:
+        """Send new events; `texts` are their texts for the stream's groups."""
         now = self._hub.reactor.seconds()
         if now - self._checked > CHECKED:
             self._checked = now
             ensureDeferred(self._check())
         if self._behind is not None:
-            self._behind += self._fresh(events)
+            self._behind += [each for each in self._fresh(events) if each.kind != "progress"]
+            if len(self._behind) > WAITING:
+                self.stop()
             return
         if self._sent:
-            text = self._text(self._fresh(events))
-        if text:
-            self._speak(text)
+            texts = _texts(self._fresh(events), self.groups)
+        if texts:
+            self._tell(texts)
         elif now - self._spoke > KEEPALIVE:
-            self._speak(": still here\n\n")
+            self._speak(f": still here\nid: {self.position}\n\n")
 
     async def _check(self) -> None:
         try:
@@ -272,6 +305,11 @@ class EventStream:
             self.stop()
         except Exception as error:
             log.warning("who follows the events cannot be looked up: %s", error)
+
+    def _tell(self, texts: list[str]) -> None:
+        """Send the texts of events, the last of them with the stream's position."""
+        if texts:
+            self._speak("".join([*texts[:-1], f"id: {self.position}\n", texts[-1]]))
 
     def _speak(self, text: str) -> None:
         if not text or self not in self._hub.streams:

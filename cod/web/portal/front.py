@@ -175,8 +175,9 @@ class Portal:
             value, stale = await self._loads.of(loads, of, int(heard[0]) if heard else 0)
             value = {**value, **own}
         else:
+            at = self.context.hub.page_start()  # before the read, which finds all up to there
             value = await self.context.pool.read(partial(read, flow=partial(_dated, page, ask)))
-            stale = False
+            value, stale = {**value, "follow_from": at}, False
         values = (
             self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
         )
@@ -436,13 +437,10 @@ def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
 
 def _dated(page: Page, ask: Call, tx: Tx) -> dict[str, Any]:
     """Return what a page loads, how many notices are unread, the numbers of the navigation, and the
-    last transition that the page knows. The page's event stream begins after `follow_from`, which
-    is None if a transition with a lower id may still appear. Administrators are told on each page
-    that the site is held."""
-    last, is_whole = views.last_events(tx)
+    last transition that the page knows. Administrators are told on each page that the site is
+    held."""
     shared = {
-        "last_event": last,
-        "follow_from": last if is_whole else None,
+        "last_event": views.last_event(tx),
         "nav_counts": {} if page.public else views.attention(tx, groups=ask.who.groups),
         "site_hold": hold.counts(tx) if ask.who.admin else None,
         "unread": reading.unread(tx, ask.who),
