@@ -49,12 +49,14 @@ def _session(tx: Tx, name: str, user: int) -> None:
 class Stream:
     """What somebody hears, as (kind, value)."""
 
-    def __init__(self, served: Served, name: str, after: int | None = None) -> None:
+    def __init__(
+        self, served: Served, name: str, after: int | None = None, last: str | None = None
+    ) -> None:
         self._connection = HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
         query = "" if after is None else f"?after={after}"
-        self._connection.request(
-            "GET", f"/api/v1/events{query}", headers={"Cookie": f"__Host-cod={SECRET}{name}"}
-        )
+        headers = {"Cookie": f"__Host-cod={SECRET}{name}"}
+        headers |= {} if last is None else {"Last-Event-ID": last}
+        self._connection.request("GET", f"/api/v1/events{query}", headers=headers)
         self.reply = self._connection.getresponse()
         self._lines = iter(self.reply)
         self.first = next(self._lines) if self.reply.status == 200 else b""
@@ -278,6 +280,20 @@ def test_one_look_serves_all(site_with_people: Served, monkeypatch: pytest.Monke
         stream.close()
 
 
+def test_the_position_that_a_browser_repeats_counts_and_not_the_address_it_began_with(
+    site_with_people: Served,
+) -> None:
+    served = site_with_people
+    for number in (1, 2, 3):
+        served.tx(held, f"n{number}", number, "physics")
+    stream = Stream(served, "physics", after=0, last="2-0")
+    assert [each["node"] for each in stream.until_node("n3")] == ["n3"]
+    stream.close()
+    refused = Stream(served, "physics", last="two")
+    assert refused.reply.status == 422
+    assert b"Last-Event-ID" in refused.reply.read()
+
+
 def test_too_many_streams_of_one_are_refused(
     site_with_people: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -357,8 +373,8 @@ def test_a_program_goes_on_where_it_was(site_with_people: Served) -> None:
         add_node(served, f"n{number}", number)
     with Client(served.local.server) as here:
         heard = here.events(0)
-        assert next(heard)[1]["node"] == "n1"
+        assert [next(heard)[1]["node"] for _ in range(2)] == ["n1", "n2"]
         position = here.position
         heard.close()
-        assert next(here.events(position))[1]["node"] == "n2"
-        assert here.position != position
+        add_node(served, "n3", 3)
+        assert next(here.events(position))[1]["node"] == "n3"

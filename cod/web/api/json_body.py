@@ -115,8 +115,12 @@ class JsonBody(MemoryBody):
             return request.send(200, b"", "text/event-stream")
         if refusal := hub.refusal(who):
             raise HttpProblem(503, "busy", refusal)
-        last = query.after or request.getHeader("last-event-id") or ""
-        return await EventStream(hub, request, who, request.caller).start(position_of(last))
+        # a browser that connects again repeats the address, and has heard more since
+        last = request.getHeader("last-event-id") or query.after or ""
+        after = position_of(last)
+        if last and after is None:
+            raise HttpProblem(422, "invalid", "Last-Event-ID is no position", "Last-Event-ID")
+        return await EventStream(hub, request, who, request.caller).start(after)
 
     # ------------------------------------------------ a route
 

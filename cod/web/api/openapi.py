@@ -302,9 +302,9 @@ _EVENTS = {
     "summary": "Follow transitions, priming progress and notices as server-sent events",
     "description": (
         "Rights: Everybody who is signed in, of what they may see. Events `transition` (a history"
-        " row), `progress` and `notice`. Resume with the id of the last event in `after` or the"
-        " Last-Event-ID header: nothing is missed, and some may come again, with the same `id` in"
-        " their data."
+        " row), `progress` and `notice`. Resume with the last id of the stream in the"
+        " Last-Event-ID header or else in `after`: nothing is missed, and some events may come"
+        " again, with the same `id` in their data."
     ),
     "tags": ["events"],
     "parameters": [

@@ -159,7 +159,7 @@ class EventQuery(Query):
     after: str | None = Field(
         default=None,
         pattern=POSITION,
-        description="id of the last event seen; left out: only new ones",
+        description="last id of a stream that was followed; left out: only new events",
     )
 
 
