@@ -12,12 +12,10 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from cod.core.networks import switch_ports
-from cod.flows.nodes import deadlines
 from cod.flows.nodes import switches as flows
 from cod.model import Account, Effect, Node, Site, SiteRef, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, LONGEST_PAUSE
 from cod.pool import Pool, in_transaction
-from cod.states import NodeEvent, NodeState
 from cod.store.claims import Lost
 from cod.store.engine import NoWriter, Tx
 from cod.store.nodes import conflicts, nodes
@@ -128,7 +126,7 @@ class World:
     def tx(self, flow: Callable[..., Any], *args: Any, **words: Any) -> Any:
         return in_transaction(self.engine, flow, *args, **words)
 
-    def node(self, number: int, name: str | None = None, **columns: Any) -> Node:
+    def node(self, number: int, name: str | None = None) -> Node:
         def add(tx: Tx) -> Node:
             node = nodes.add(
                 tx,
@@ -137,7 +135,6 @@ class World:
                 now=0.0,
                 cause="seen",
                 actor="dhcp",
-                **columns,
             )
             switch_ports.connect(
                 tx, node, node.boot_mac, "leaf", name or f"p{number}", source="lldp", now=0.0
@@ -342,32 +339,26 @@ def test_a_change_that_a_switch_makes_after_its_session_was_given_up_is_undone(
     world.leaf.vlans["p1"] = 20  # of the session that was given up
     world.after(LEAF.verify)
     assert world.leaf.vlans["p1"] == 10
+
+
+def test_a_port_that_came_back_is_read_again_at_pauses_that_double_for_a_day(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flows, "LATE", 6 * LEAF.verify)  # not a day: the clock moves by seconds
+    node = world.node(1)
+    for vlan in (20, None):
+        world.want(node, vlan)
+        world.after(1.0)
     sessions = len(world.leaf.sessions)
     world.after(3 * LEAF.verify)
-    assert len(world.leaf.sessions) == sessions + 1, "a port that stays at home is left alone"
-
-
-def test_a_change_that_a_switch_makes_later_still_is_undone_once_its_node_is_overdue(
-    world: World,
-) -> None:
-    """The server that had the session was killed. The port was read at home twice when the switch
-    made the change, and nothing answers the node's DHCP in the VLAN of a vcluster that has ended.
-    """
-    node = world.node(1, state=NodeState.TRAMPOLINE)
-    world.want(node, 20)
-    world.tx(flows.claim, "killed", (LEAF,), [], 1, world.clock.seconds(), flows.LINGERS)
-    world.want(node, None)
-    world.after(flows.LINGERS + LEAF.verify + 1.0)
-    assert world.arrived(node)
-    world.leaf.vlans["p1"] = 20  # of the server that was killed
+    assert len(world.leaf.sessions) == sessions + 2, "after one pause, and after two"
+    world.leaf.vlans["p1"] = 20  # of a session of long ago
     world.after(2 * LEAF.verify)
-    assert world.leaf.vlans["p1"] == 20, "a port that stays at home is left alone"
-    now = world.clock.seconds()
-    world.tx(nodes.set_deadline, node, now)
-    world.tx(deadlines.run, world.site.current, now)
-    assert world.tx(nodes.history, node.id)[-1]["event"] == NodeEvent.TIMED_OUT
-    world.after(1.0)
     assert world.leaf.vlans["p1"] == 10
+    world.after(6 * LEAF.verify)
+    sessions = len(world.leaf.sessions)
+    world.after(6 * LEAF.verify)
+    assert len(world.leaf.sessions) == sessions, "a port that stays at home is left alone"
 
 
 def test_a_port_that_went_away_at_home_is_not_asked_for_again(world: World) -> None:
@@ -463,8 +454,8 @@ def test_a_vlan_is_in_use_from_the_moment_that_a_port_is_found_in_it(world: Worl
 
 
 def test_what_a_late_session_found_is_not_written_after_the_next_one(world: World) -> None:
-    """A port in its provisioning VLAN is not read again: a VLAN recorded late for the port would
-    stay in use."""
+    """A port in its provisioning VLAN is seldom read again: a VLAN recorded late for the port would
+    stay in use until then."""
     node = world.node(1)
     for vlan in (20, None):
         world.want(node, vlan)
@@ -472,7 +463,6 @@ def test_what_a_late_session_found_is_not_written_after_the_next_one(world: Worl
     due = world.clock.seconds() + LEAF.verify
     (late,) = world.tx(flows.claim, "slow", (LEAF,), [], 1, due, -LEAF.verify)
     world.after(LEAF.verify + 1.0)
-    assert world.port(node).next_at is None
     with pytest.raises(Lost):
         world.tx(flows.found, late, [(world.port(node), 20)])
     assert 20 not in world.tx(ports.vlans)

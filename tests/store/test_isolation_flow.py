@@ -369,22 +369,6 @@ def test_a_released_node_is_power_cycled_when_its_port_is_back(tx: Tx, site: Sit
     assert tasks(tx, NOW + 12) == ["cycle"]
 
 
-def test_a_port_that_the_switch_put_there_late_for_an_earlier_holder_goes_back_as_well(
-    tx: Tx, site: Site
-) -> None:
-    """The node asks in its own network before its port was wanted there."""
-    furnish(tx, 1)
-    plug(tx, 0)
-    isolated(tx, site)
-    assert boots(tx, site, NOW + 10) == "local"
-    assert wanted(tx) == 2001
-    flip(tx)
-    assignment.release(tx, [node_of(tx)], cause="t", now=NOW + 20, actor="t", policy=site.policy)
-    assert (wanted(tx), tasks(tx, NOW + 21)) == (None, [])
-    flip(tx)
-    assert tasks(tx, NOW + 22) == ["cycle"]
-
-
 def test_a_port_that_does_not_come_back_is_told_and_retried(tx: Tx, site: Site) -> None:
     assignment.release(
         tx, [enter(tx, site)], cause="t", now=NOW + 10, actor="t", policy=site.policy

@@ -210,10 +210,6 @@ def _answer_isolated(
         client = _apply_event(batch, client, verdict.event, verdict.why)
     if verdict.binding == "none" or client.state not in OWN_SYSTEM:
         return None  # its port is on its way back to the network where the node is answered
-    if query.kind == "DISCOVER" and client.vlan is not None:
-        # the switch may have put its port there late, for an earlier holder
-        node = nodes.known(batch.tx, client.id)
-        isolation.enter(batch.tx, node, client.vlan, batch.now)
     answer = _ANSWERS[query.kind](batch, query, net, client, row)
     return answer and replace(answer, network=net.subnet)
 

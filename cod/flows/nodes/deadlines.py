@@ -28,16 +28,7 @@ from cod.states import (
 )
 from cod.store import claims
 from cod.store.engine import Tx
-from cod.store.nodes import (
-    burnins,
-    captures,
-    conflicts,
-    holding,
-    nodes,
-    power,
-    sessions,
-    switch_ports,
-)
+from cod.store.nodes import burnins, captures, conflicts, holding, nodes, power, sessions
 from cod.store.scheduler import reservations
 
 OTHER_AGAIN = 3600.0  # seconds in which another DHCP server is recorded once for a node
@@ -156,9 +147,6 @@ def _overdue(tx: Tx, node: Node, site: Site, now: float) -> Step:
     if node.waits_for == POWER_CONTROL:
         reason = f"power control has not answered for {now - (node.waits_since or now):.0f} s"
         return lifecycle.given_back(NodeEvent.TIMED_OUT, reason, node.power_wanted, Fault.WAY)
-    # a port in the provisioning VLAN, which the switch may have changed since, is not read otherwise
-    if found := [port.id for port in switch_ports.of_node(tx, node.id)]:
-        switch_ports.verify_soon(tx, found, now)
     power_trouble, port_trouble = power.trouble(tx, node), isolation.trouble(tx, node)
     rule = NODE_RULES[NodeState(node.state)]
     # in a working state, each sign of progress moves the deadline

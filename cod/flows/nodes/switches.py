@@ -26,6 +26,7 @@ from cod.store.nodes import switches as store
 LINGERS = 5.0  # seconds that a session of a server that died may still take
 FAILURES_BEFORE_NOTICE = 5  # sessions that fail in a row before a notice: half a minute
 BATCH = 64  # ports that one session changes or verifies
+LATE = 86_400.0  # seconds after which a switch no longer makes a change that it was asked for
 MOVED = (Effect("wake", "orders"), Effect("wake", "manager"))
 NEIGHBOUR = "<neighbour "
 
@@ -210,10 +211,12 @@ def _note(
     """Record the outcome for a port, unless there is a newer wish for it. If the switch was not
     `reached`, the wish is not given up."""
     strayed = not port.pending and outcome.found is not None and outcome.found != vlan
-    # a port that is back in its provisioning VLAN is read once more: the switch may still make a
-    # change from a session that was given up
-    is_read_again = port.wanted_vlan is not None or port.pending or strayed
-    again = now + switch.verify if is_read_again else None
+    again: float | None = now + switch.verify
+    if port.wanted_vlan is None and not port.pending and not strayed:
+        # back in its provisioning VLAN, a port is read again at pauses that double, for a day: the
+        # switch may still make a change from a session that was given up
+        back = now - port.wished_at
+        again = now + max(back, switch.verify) if back < LATE else None
     if strayed:
         about = (
             f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had"
