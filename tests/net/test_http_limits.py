@@ -27,6 +27,7 @@ class Transport(StringTransport):
     def __init__(self, fd: int = -1) -> None:
         super().__init__()
         self.fd, self.starts, self.aborted = fd, 0, False
+        self.options: list[tuple[int, ...]] = []
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         super().registerProducer(producer, streaming)
@@ -35,6 +36,12 @@ class Transport(StringTransport):
 
     def setTcpNoDelay(self, enabled: bool) -> None:
         pass
+
+    def getHandle(self) -> Transport:
+        return self
+
+    def setsockopt(self, *option: int) -> None:
+        self.options.append(option)
 
     def startWriting(self) -> None:
         self.starts += 1
@@ -172,5 +179,6 @@ def test_a_full_socket_is_tried_again(tmp_path: Path) -> None:
     received += len(os.read(reading, TURN)) if received < TURN else 0
     assert received == TURN
     assert starts[1] > starts[0]
+    assert [value for _, _, value in transport.options] == [1, 0], "the last segment may be short"
     os.close(reading)
     os.close(writing)

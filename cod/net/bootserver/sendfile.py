@@ -4,6 +4,7 @@ through this process."""
 from __future__ import annotations
 
 import os
+import socket
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -44,6 +45,7 @@ class SendFile:
         the head has left."""
         if not self._begun:
             self._begun = True
+            self._cork(True)
         elif self._send():
             self._transport.doWrite = self._turn
         else:
@@ -76,7 +78,13 @@ class SendFile:
         if self.at < self._end:
             return True
         vars(self._transport).pop("doWrite", None)
+        self._cork(False)
         self._transport.stopWriting()
         self._transport.unregisterProducer()
         self.done.callback(None)
         return False
+
+    def _cork(self, on: bool) -> None:
+        """Have the socket send full segments alone: with TCP_NODELAY each call of `sendfile` ends
+        in a short one, which costs both ends as much as a full one."""
+        self._transport.getHandle().setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, int(on))
