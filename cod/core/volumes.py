@@ -46,18 +46,8 @@ def changed(tx: Tx, volume: Volume, now: float, **columns: Any) -> int:
     change's sequence number. For a change that the file server need not know, call
     `store.volumes.change`."""
     sequence = policy.next_sequence(volume, now)
-    volumes.change(
-        tx,
-        volume.id,
-        sequence=sequence,
-        next_at=now,
-        attempts=0,
-        claimed_by=None,
-        claim_expires=None,
-        reason="",
-        told=False,
-        **columns,
-    )
+    columns |= {**volumes.UNTRIED, "sequence": sequence, "next_at": now}
+    volumes.change(tx, volume.id, **columns)
     return sequence
 
 

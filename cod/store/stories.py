@@ -12,7 +12,7 @@ from sqlalchemy import case, delete, func, insert, literal, or_, select, update
 
 from cod.model import Node, NodeStory
 from cod.states import NODE_RULES, UNAPPROVED, NodeEvent, NodeState, StoryVerdict
-from cod.store import dns_zones, vcms, watermarks
+from cod.store import dns_zones, vcms, volumes, watermarks
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -86,25 +86,14 @@ def forget_agreed(tx: Tx) -> None:
 
 
 def tell_anew(tx: Tx, now: float) -> None:
-    """Have all told anew that stands in DNS, on file servers, on switches and in VCMs: since what
-    the database knows they may have been told something newer, and take what is older for a repeat.
+    """Have secondaries, file servers, switches and VCMs told everything anew. They may have been
+    told something newer than the database knows, and would take the next older number for a repeat.
     """
     dns_zones.touch_all(tx, now)
     vcms.forget_owed(tx, now)
     v, n, p = t.volumes.c, t.nodes.c, t.switch_ports.c
     newer = case((v.sequence < int(now), int(now)), else_=v.sequence + 1)
-    tx.execute(
-        update(t.volumes).values(
-            sequence=newer,
-            applied=0,
-            next_at=now,
-            attempts=0,
-            claimed_by=None,
-            claim_expires=None,
-            reason="",
-            told=False,
-        )
-    )
+    tx.execute(update(t.volumes).values(sequence=newer, applied=0, next_at=now, **volumes.UNTRIED))
     boots = p.mac.in_(select(n.boot_mac))  # who knows which network it was put in since
     tx.execute(
         update(t.switch_ports)

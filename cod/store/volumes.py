@@ -7,6 +7,7 @@ taken over, or whose volume was changed again meanwhile, therefore cannot overwr
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import ColumnElement, Integer, bindparam, delete, func, or_, select
 
@@ -42,6 +43,14 @@ _ORPHANED = ROWS.select.where(
     _v.reason == "",
     _v.fileserver.not_in(bindparam("own", expanding=True)),
 )
+UNTRIED: Mapping[str, Any] = {
+    "attempts": 0,
+    "claimed_by": None,
+    "claim_expires": None,
+    "reason": "",
+    "told": False,
+}
+"""Columns of a volume with a change that its file server has not been told yet."""
 FIRST_EXPORT = 1000  # numbers below are left to exports that are made by hand
 LAST_EXPORT = 65_000  # NFS-Ganesha has 16 bits for them
 

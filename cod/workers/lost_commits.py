@@ -19,6 +19,7 @@ from cod.flows.nodes import hold
 from cod.flows.nodes.hold import Progress
 from cod.pool import Pool, in_transaction
 
+HELD = "the database has lost its last commits: the site is held"
 WRITTEN = 1.0  # seconds between two writings of the file at least
 
 log = logging.getLogger("cod.manager")
@@ -44,13 +45,13 @@ class LostCommits:
         if seen is not None and renewed:
             seen = replace(seen, acts=seen.acts + 1)
         held, found = await self._pool.read(hold.observe)
-        is_behind = found is not None and seen is not None and found.is_behind(seen)
-        if is_behind or found is None:
-            if is_behind:
-                log.error("the database has lost its last commits: the site is held")
-            await self._pool.run(hold.watch, seen, name=f"{self._server} {now}", now=now)
+        if found is None or (seen is not None and found.is_behind(seen)):
+            if await self._pool.run(hold.watch, seen, name=f"{self._server} {now}", now=now):
+                log.error(HELD)
             held, found = await self._pool.read(hold.observe)
-        self._seen = found
+        # a database host that is only late is no reason to forget what was seen
+        if found is None or seen is None or not found.is_behind(seen):
+            self._seen = found
         self._remember()
         return held
 
@@ -75,9 +76,9 @@ def look_first(engine: Any, memory: Path, now: float) -> None:
     file: the parts that give orders to machines do not wait until the manager has looked."""
     seen = _read(memory)
     _, found = in_transaction(engine.execution_options(reading=True), hold.observe)
-    if seen is not None and found is not None and found.is_behind(seen):
-        log.error("the database has lost its last commits: the site is held")
-        in_transaction(engine, hold.watch, seen, now=now)
+    is_behind = seen is not None and found is not None and found.is_behind(seen)
+    if is_behind and in_transaction(engine, hold.watch, seen, now=now):
+        log.error(HELD)
 
 
 def _read(memory: Path) -> Progress | None:

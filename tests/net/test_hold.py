@@ -590,6 +590,28 @@ def test_what_is_seen_of_a_database_is_written_once_a_second_at_most(
     assert (tmp_path / "seen").read_bytes() != written
 
 
+def test_a_database_host_that_is_only_late_is_none_that_has_lost_commits(
+    engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a proxy, a read may be answered by a host that has not applied the last commits."""
+    in_tx(engine, furnish, 1)
+    house = House(engine, site)
+    house.manager.startService()
+    house.seconds(1)
+    late = in_tx(engine, hold.observe)
+    house.seconds(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(hold, "observe", lambda tx: late)
+        house.seconds(3)
+    assert in_tx(engine, hold.lasts) is False
+    assert not [each for each in caplog.records if lost_commits.HELD in each.message]
+    before = remembered(engine)
+    house.seconds(10)
+    forgets(engine, before)
+    house.seconds(2)
+    assert in_tx(engine, hold.lasts), "what was seen before the late reads is remembered"
+
+
 def test_only_a_database_that_is_older_than_it_was_seen_has_lost_commits() -> None:
     seen = claims.Progress("a 1.0", 1, 5, 70)
     assert not seen.is_behind(seen)

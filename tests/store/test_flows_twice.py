@@ -61,6 +61,7 @@ CLAIMED_AGAIN = {
 # The second run changes nothing, and returns less than the first one.
 RETURN_LESS = {
     "agents.sessions.lost": "the log does not have it",
+    "nodes.hold.watch": "the log does not have it",
     "images.uploads.drop": "refused; the file is removed by the next sweep",
     "images.uploads.sweep": "the files are removed as those that nobody needs",
     "nodes.consoles.typed": "the text is never typed; its author sees that on the console",

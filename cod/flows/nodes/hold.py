@@ -96,21 +96,22 @@ def observe(tx: Tx) -> tuple[bool, Progress | None]:
     return lasts(tx), claims.progress(tx)
 
 
-def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> None:
+def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> bool:
     """Hold the site if the database is behind what a server has `seen` of it: then it has lost its
-    last commits. A database without a name gets `name`, unless that is ''. No message of a machine
-    ever holds the site."""
+    last commits. Return whether it has. A database without a name gets `name`, unless that is ''.
+    No message of a machine ever holds the site."""
     found = claims.progress(tx, lock=True)
-    if found is None:
-        if name:
-            claims.name_database(tx, name)
-    elif seen is not None and found.is_behind(seen):
-        claims.count_loss(tx, seen)
-        if not lasts(tx):
-            # It writes the row of the manager's claim: a host of a Galera cluster that only has not
-            # applied the last commits yet refuses this commit, and is read again.
-            start(tx, now, LOST)
-            notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
+    if found is None and name:
+        claims.name_database(tx, name)
+    if found is None or seen is None or not found.is_behind(seen):
+        return False
+    claims.count_loss(tx, seen)
+    if not lasts(tx):
+        # It writes the row of the manager's claim: a host of a Galera cluster that only has not
+        # applied the last commits yet refuses this commit, and is read again.
+        start(tx, now, LOST)
+        notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
+    return True
 
 
 def counts(tx: Tx) -> dict[str, int] | None:

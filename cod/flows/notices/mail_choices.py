@@ -75,6 +75,7 @@ def digests_due(tx: Tx, hour: int, now: float) -> bool:
 def send_digests(tx: Tx, hour: int, now: float) -> int:
     """Write the daily mails that are due, which are delivered like notices; return how many. If
     several servers do this at once, one writes the mails and the others find none due."""
+    watermarks.one_at_a_time(tx, "mail choices")
     before = notice_delivery.digest_before(now, hour)
     return sum(
         _send_digest(tx, user_id, before, now)
@@ -83,7 +84,6 @@ def send_digests(tx: Tx, hour: int, now: float) -> int:
 
 
 def _send_digest(tx: Tx, user_id: int, before: float, now: float) -> bool:
-    watermarks.one_at_a_time(tx, "mail choices")
     waiting = mail_choices.take(tx, user_id, before)
     user = people.get(tx, user_id)
     if not waiting or user is None or not user.able or not user.email:
