@@ -26,8 +26,9 @@ get, forget, change = ROWS.get, ROWS.remove, ROWS.change
 _LEFT_OUT = (*sorted(UNAPPROVED), NodeState.QUARANTINED, NodeState.RETIRED)
 
 
-def begin_hold(tx: Tx, why: str, now: float) -> None:
-    """Hold the site, and each node until its machine has reported what it holds.
+def begin_hold(tx: Tx, why: str, since: float) -> None:
+    """Hold the site from the time `since` on, and each node until its machine has reported what it
+    holds.
 
     A story's `known` is the generation that the node's disk can have at most. A disk is marked with
     the generation of the state *prime* that wrote it. No node is in *prime* when its site is held,
@@ -38,7 +39,7 @@ def begin_hold(tx: Tx, why: str, now: float) -> None:
     Nodes that are out of service stay so until an administrator acts: they may have returned to
     service since the backup, which the database has forgotten.
     """
-    tx.execute(insert(t.marks).values(name=watermarks.HOLD, at=now, about=why))
+    tx.execute(insert(t.marks).values(name=watermarks.HOLD, at=since, about=why))
     forget_agreed(tx)
     rows = select(_n.id, _n.generation - 1, literal(StoryVerdict.SILENT.value)).where(
         _n.state.not_in(_LEFT_OUT), _n.id.not_in(select(_s.node_id))

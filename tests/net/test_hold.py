@@ -531,6 +531,34 @@ def test_a_loss_that_is_itself_lost_holds_the_site_again(engine: Engine, site: S
     assert in_tx(engine, hold.lasts)
 
 
+def test_what_was_told_before_a_loss_in_a_hold_is_not_believed(tx: Tx, site: Site) -> None:
+    """The database may be as it was in a hold that has ended since: what was installed after it is
+    forgotten."""
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    lab.machine(2, "boot")
+    hold.start(tx, 10.0)
+    deadline = lab.node(2).deadline
+    tells(lab, lab.boots(1), 1, "blank")
+    assert verdicts(tx)["node1"] == "agrees"
+    claim = claims.hold(tx, "manager", "a", 20.0, 10.0)
+    claims.name_database(tx, "a 0.0")
+    found = claims.progress(tx)
+    assert found is not None
+    assert claim is not None
+    assert hold.watch(tx, replace(found, acts=found.acts + 1), now=500.0)
+    assert verdicts(tx)["node1"] == "silent"
+    assert (hold.show(tx).since, hold.show(tx).why) == (10.0, hold.LOST)
+    # the row that a database host which is only late cannot write
+    with pytest.raises(claims.Lost):
+        claims.confirm(tx, claim)
+    tells(lab, lab.boots(1), 1, f"{lab.node(1).id}.99 n1.web.example.org")
+    assert lab.node(1).state == "quarantined"
+    hold.end(tx, 600.0)
+    assert deadline is not None
+    assert lab.node(2).deadline == deadline + 590.0
+
+
 def test_a_restored_database_is_no_lost_tail(engine: Engine, site: Site, tmp_path: Path) -> None:
     """A restore holds the site by itself, unless it was told not to."""
     stamped(engine)

@@ -55,16 +55,20 @@ class SiteHold:
 def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
     """Hold the site; a hold that lasts already goes on. Nodes stop writing to their disks."""
     if not lasts(tx):
-        claims.interrupt(tx, claims.MANAGER)  # a plan may take minutes to be carried out
-        cause = f"the site is held: {why}"
-        for node in nodes.every(tx, _WRITTEN, lock=True):
-            step = Step(NodeEvent.FAILED, cause)
-            # the policy's times do not matter: no deadline passes
-            transitions.apply(tx, node, step, now=now, actor="hold", policy=Policy())
-        stories.move_to_trampoline(tx, _FREE, actor="hold", cause=cause, now=now)
-        stories.begin_hold(tx, why, now)
-        stories.tell_anew(tx, now)
+        _begin(tx, now, why, now)
     return show(tx)
+
+
+def _begin(tx: Tx, since: float, why: str, now: float) -> None:
+    claims.interrupt(tx, claims.MANAGER)  # a plan may take minutes to be carried out
+    cause = f"the site is held: {why}"
+    for node in nodes.every(tx, _WRITTEN, lock=True):
+        step = Step(NodeEvent.FAILED, cause)
+        # the policy's times do not matter: no deadline passes
+        transitions.apply(tx, node, step, now=now, actor="hold", policy=Policy())
+    stories.move_to_trampoline(tx, _FREE, actor="hold", cause=cause, now=now)
+    stories.begin_hold(tx, why, since)
+    stories.tell_anew(tx, now)
 
 
 def show(tx: Tx) -> SiteHold:
@@ -97,8 +101,8 @@ def observe(tx: Tx) -> tuple[bool, Progress | None]:
 
 
 def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> bool:
-    """Hold the site if the database is behind what a server has `seen` of it: then it has lost its
-    last commits. Return whether it has. A database without a name gets `name`, unless that is ''.
+    """Hold the site, or hold it anew, if the database is behind what a server has `seen` of it: then
+    it has lost its last commits. Return whether it has. A database without a name gets `name`, unless that is ''.
     No message of a machine ever holds the site."""
     found = claims.progress(tx, lock=True)
     if found is None and name:
@@ -106,11 +110,14 @@ def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> bool:
     if found is None or seen is None or not found.is_behind(seen):
         return False
     claims.count_loss(tx, seen)
-    if not lasts(tx):
-        # It writes the row of the manager's claim: a host of a Galera cluster that only has not
-        # applied the last commits yet refuses this commit, and is read again.
-        start(tx, now, LOST)
-        notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
+    # A hold that lasts begins anew: the database has forgotten that it had ended, perhaps, and what
+    # was installed since. Deadlines have stood still since it began.
+    since = watermarks.at(tx, watermarks.HOLD)
+    watermarks.forget(tx, watermarks.HOLD)
+    # It writes the row of the manager's claim: a host of a Galera cluster that only has not applied
+    # the last commits yet refuses this commit, and is read again.
+    _begin(tx, now if since is None else since, LOST, now)
+    notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
     return True
 
 
