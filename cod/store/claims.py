@@ -99,7 +99,7 @@ def hold(
     if row is None:
         # Two servers starting at once: the primary key lets one of them in, the other's flow fails
         # and tries again.
-        return _ROWS.add(tx, name=name, owner=owner, generation=1, expires_at=until)
+        return _ROWS.add(tx, name=name, owner=owner, generation=1, acts=1, expires_at=until)
     own = row.owner == owner
     if not own and (over is None or not is_unchanged(row, over)):
         return None

@@ -20,47 +20,52 @@ from cod.flows.nodes.hold import Progress
 from cod.pool import Pool, in_transaction
 
 HELD = "the database has lost its last commits: the site is held"
-WRITTEN = 1.0  # seconds between two writings of the file at least
+APART = 0.5  # seconds between two looks at least, and so between two writings of the file
 
 log = logging.getLogger("cod.manager")
 
 
 class LostCommits:
-    """The memory of the server `server`, in the file `memory`; None: while this process runs."""
+    """The memory of the server `server`, in the file `memory`; None: while this process runs.
+
+    is_held  the site was held at the last look
+    """
 
     def __init__(self, reactor: Any, pool: Pool, server: str, memory: Path | None) -> None:
+        self.is_held = False
         self._reactor, self._pool, self._server = reactor, pool, server
         self._memory = memory
         self._seen = self._written = _read(memory) if memory is not None else None
         self._next_at = float("-inf")
         self._is_written = True  # the last attempt to write went well
 
-    async def look(self, now: float, *, renewed: bool = False) -> bool:
-        """Return whether the site is held. Hold it if the database is behind what was seen.
+    def acted(self) -> None:
+        """Note that this server has committed an act under the manager's claim, or has got or
+        renewed the claim: if the database then has no more acts than before, it has lost some."""
+        if self._seen is not None:
+            self._seen = replace(self._seen, acts=self._seen.acts + 1)
 
-        renewed  this server has got or renewed the manager's claim since the last look, which is an
-                 act more
-        """
+    def is_due(self) -> bool:
+        """Return whether the last look was a while ago."""
+        return bool(self._reactor.seconds() >= self._next_at)
+
+    async def look(self, now: float) -> None:
+        """Hold the site if the database is behind what was seen."""
+        self._next_at = self._reactor.seconds() + APART
         seen = self._seen
-        if seen is not None and renewed:
-            seen = replace(seen, acts=seen.acts + 1)
-        held, found = await self._pool.read(hold.observe)
+        self.is_held, found = await self._pool.read(hold.observe)
         if found is None or (seen is not None and found.is_behind(seen)):
             if await self._pool.run(hold.watch, seen, name=f"{self._server} {now}", now=now):
                 log.error(HELD)
-            held, found = await self._pool.read(hold.observe)
+            self.is_held, found = await self._pool.read(hold.observe)
         # a database host that is only late is no reason to forget what was seen
         if found is None or seen is None or not found.is_behind(seen):
             self._seen = found
         self._remember()
-        return held
 
     def _remember(self) -> None:
         if self._memory is None or self._seen is None or self._seen == self._written:
             return
-        if self._reactor.seconds() < self._next_at:
-            return
-        self._next_at = self._reactor.seconds() + WRITTEN
         try:
             _write(self._memory, self._seen)
         except OSError as error:

@@ -128,8 +128,6 @@ class Manager(Service):
             return
         now = self._clock()
         self._watch_clock(now)
-        if await self._losses.look(now):
-            return
         try:
             effects = await self._pool.run(
                 deadlines.run, self._site.current, now, self._started, claim=claim
@@ -182,16 +180,20 @@ class Manager(Service):
         self._offset = offset
 
     async def _hold(self) -> Claim | None:
-        """Return the claim, renewed in time; None while it is another server's."""
+        """Return the claim, renewed in time; None while it is another server's, or the site is held.
+        A hold that has begun since the last look has made the claim void."""
         now = self._clock()
-        before, is_due = self._keeper.claim, self._keeper.is_due()
+        before = self._keeper.claim
         claim = await self._keeper.keep(now)
-        if is_due:
-            await self._losses.look(now, renewed=claim is not None)
+        is_new = claim is not None and claim is not before
+        if is_new:
+            self._losses.acted()
+        if is_new or self._losses.is_due():
+            await self._losses.look(now)
         if (before is None) != (claim is None):
             self._next_pass = 0.0
             log.info("this server is %s the manager", "now" if claim else "no longer")
-        return claim
+        return None if self._losses.is_held else claim
 
     async def _pass(self, now: float) -> None:
         site = self._site.current
@@ -252,5 +254,6 @@ class Manager(Service):
             log.exception("%s failed", act.name)
             self._set_aside(act)
         else:
+            self._losses.acted()
             self._effects(done.effects)
         return act.left(done)

@@ -514,6 +514,58 @@ def test_no_part_begins_before_it_has_looked_for_a_loss(
     assert is_told(engine) == ["site-held"]
 
 
+def expiring(engine: Engine, site: Site) -> House:
+    """A manager whose next pass drains three vclusters, in a transaction for each."""
+    in_tx(engine, furnish, 3)
+    house = House(engine, site)
+    for name in ("one", "two", "three"):
+        create(engine, site, name, size=1)
+    house.manager.startService()
+    house.seconds(62)  # so that leases run out
+    for _ in range(2):
+        in_tx(engine, arrive, house.clock.seconds())
+    assert set(in_tx(engine, states).values()) == {"active"}
+    with engine.begin() as tx:
+        tx.execute(update(t.vclusters).values(expires_at=house.clock.seconds()))
+    return house
+
+
+def test_a_loss_amid_the_acts_of_a_plan_is_found_though_more_acts_follow(
+    engine: Engine, site: Site
+) -> None:
+    house = expiring(engine, site)
+    kept: list[dict[str, Any]] = []
+
+    def meanwhile(flow: str) -> None:
+        if flow == "drain":
+            kept.append(remembered(engine))
+        if flow == "drain" and len(kept) == 2:
+            forgets(engine, kept[0])
+
+    house.pool.before = meanwhile
+    house.seconds(20)
+    assert len(kept) == 3
+    assert in_tx(engine, hold.show).why == hold.LOST
+
+
+def test_a_loss_is_found_while_a_plan_is_carried_out(engine: Engine, site: Site) -> None:
+    """Also where the claim need not be renewed yet: what else is granted is erased first."""
+    house = expiring(engine, site)
+    drained = 0
+
+    def meanwhile(flow: str) -> None:
+        nonlocal drained
+        if flow == "drain":
+            drained += 1
+            forgets(engine, remembered(engine) | {"acts": 0})
+            house.clock.rightNow += 1.0  # what the act takes
+
+    house.pool.before = meanwhile
+    house.seconds(20)
+    assert drained == 1
+    assert in_tx(engine, hold.show).why == hold.LOST
+
+
 def test_a_loss_that_is_itself_lost_holds_the_site_again(engine: Engine, site: Site) -> None:
     in_tx(engine, furnish, 1)
     house = House(engine, site)
@@ -713,6 +765,16 @@ def test_a_plan_that_is_being_carried_out_ends_when_the_site_is_held(tx: Tx) -> 
     again = claims.hold(tx, "manager", "a", 2.0, 10.0, claim)
     assert again is not None
     claims.confirm(tx, again)
+
+
+def test_the_first_claim_is_an_act_like_any_other(
+    engine: Engine, site: Site, tmp_path: Path
+) -> None:
+    in_tx(engine, claims.name_database, "a 0.0")
+    (tmp_path / "seen").write_text('["a 0.0", 0, 0, 0]')
+    house = House(engine, site, memory=tmp_path / "seen")
+    house.manager.startService()
+    assert in_tx(engine, hold.lasts) is False
 
 
 def test_a_claim_that_grows_or_was_taken_over_is_no_lost_tail(tx: Tx) -> None:
