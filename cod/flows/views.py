@@ -212,15 +212,15 @@ def past(tx: Tx, transition: int, notice: int) -> tuple[list[Mapping[str, Any]],
     return events.after(tx, transition), notices.every(tx, after=notice, limit=AT_ONCE)
 
 
-def from_now_on(tx: Tx, begun: float) -> tuple[Following, Following]:
-    """Return readers of the transitions and of the notices that have seen all present rows. For
-    `begun` see `Following.see`."""
-    readers = []
-    for table in (events.TRANSITIONS, events.NOTICES):
-        floor, ids = events.recent(tx, table)
-        readers.append(Following(floor))
-        readers[-1].see(ids, begun, begun)
-    return readers[0], readers[1]
+def recent(tx: Tx) -> tuple[tuple[int, list[int]], ...]:
+    """Return, for the transitions and for the notices, the id before the newest rows, and the ids
+    of these rows in ascending order."""
+    return tuple(events.recent(tx, table) for table in (events.TRANSITIONS, events.NOTICES))
+
+
+def newest(tx: Tx) -> tuple[int, int]:
+    """Return the ids of the newest transition and of the newest notice; 0: there is none."""
+    return last_event(tx), notices.newest(tx)
 
 
 def alive(tx: Tx) -> list[tuple[str, str, int]]:

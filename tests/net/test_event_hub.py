@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete
+from sqlalchemy import Engine, delete, insert, select
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
@@ -18,6 +19,8 @@ from cod.store.nodes import nodes
 from cod.web.api import events
 from cod.web.api.event_texts import Event
 from cod.web.api.events import Hub
+from cod.web.api.json_body import JsonBody
+from cod.web.api.resources.server import EventQuery
 from cod.web.http.errors import HttpProblem
 from tests.net.handpool import HandPool
 
@@ -85,7 +88,9 @@ class Site:
         with self.engine.begin() as tx:
             tx.execute(delete(t.node_history).where(t.node_history.c.id == row))
 
-    def follow(self, who: Who = ADMIN, after: int | None = 0) -> tuple[events.EventStream, Request]:
+    def follow(
+        self, who: Who = ADMIN, after: int | None = 0, notice: int | None = None
+    ) -> tuple[events.EventStream, Request]:
         request = Request()
 
         async def again() -> Who:
@@ -93,7 +98,7 @@ class Site:
 
         self.again = who
         stream = events.EventStream(self.hub, request, who, again)
-        ensureDeferred(stream.start(None if after is None else (after, None)))
+        ensureDeferred(stream.start(None if after is None else (after, notice)))
         return stream, request
 
     def looks(self) -> None:
@@ -316,13 +321,27 @@ def test_whose_session_is_over_is_sent_away(site: Site) -> None:
     assert request.over
 
 
-def test_who_leaves_while_it_begins_is_no_ghost(site: Site) -> None:
+@pytest.mark.parametrize("flow", ["newest", "told_until", "recent"])
+def test_who_leaves_while_it_begins_is_no_ghost(site: Site, flow: str) -> None:
     request = Request()
+    # as Twisted does: who asks after the connection's end is not told of it
+    request.notifyFinish = lambda: Deferred() if request.gone.called else request.gone  # type: ignore[method-assign]
     stream = events.EventStream(site.hub, request, ADMIN, None)
-    site.pool.before = lambda flow: (
-        request.gone.called or request.gone.callback(None) if flow == "last_event" else None
+    site.pool.before = lambda name: (
+        request.gone.callback(None) if name == flow and not request.gone.called else None
     )
-    ensureDeferred(stream.start((0, 0)))
+    ensureDeferred(stream.start((0, None)))
+    assert site.hub.streams == set()
+    assert request.written == ""
+
+
+def test_who_has_left_before_it_begins_is_no_ghost(site: Site) -> None:
+    request: Any = SimpleNamespace(
+        method=b"GET", verb="GET", api_path="/events", gone=True, getHeader=lambda name: None
+    )
+    context: Any = SimpleNamespace(hub=site.hub)
+    request.notifyFinish, request.caller = Deferred, None
+    Deferred.fromCoroutine(JsonBody(request, context)._events(EventQuery(), ADMIN))
     assert site.hub.streams == set()
 
 
@@ -335,6 +354,55 @@ def test_a_database_that_is_away_ends_the_streams_and_the_next_one_begins_anew(s
     site.happens("n1")
     _, again = site.follow()
     assert again.nodes == ["n1"]
+
+
+def test_who_cannot_catch_up_is_sent_away(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.happens("n1")
+    site.pool.broken = {"past"}
+    _, request = site.follow()
+    assert request.over
+    assert not site.hub.streams
+    assert "what a client has missed cannot be read: the server died here" in caplog.text
+    site.pool.broken = set()
+    assert site.follow()[1].nodes == ["n1"]
+
+
+def test_what_cannot_be_joined_is_answered_like_any_request(site: Site) -> None:
+    site.pool.broken = {"recent"}
+    request, fails = Request(), list[Any]()
+    request.registerProducer = lambda *_: fails.append("begun")  # type: ignore[method-assign]
+    stream = events.EventStream(site.hub, request, ADMIN, None)
+    failed = ensureDeferred(stream.start(None)).addErrback(lambda failure: fails.append(failure))
+    assert failed.called
+    [failure] = fails
+    assert str(failure.value) == "the server died here"
+    assert (request.written, request.over) == ("", False)
+
+
+def test_a_position_is_never_later_than_the_newest_notice(site: Site) -> None:
+    """As that of a client which knows notices of before the database was restored."""
+    site.happens("n1")
+    _, request = site.follow(notice=9 * 10**17)
+    assert request.ids[0] == "0-0"
+
+
+def test_a_row_that_comes_late_is_told_however_long_the_first_read_waited(site: Site) -> None:
+    site.happens("n1", "n2", "n3")
+    h = t.node_history
+    with site.engine.begin() as tx:
+        late = tx.execute(select(h).where(h.c.id == 2)).mappings().one()
+    site.forgets(2)
+
+    def waits(flow: str) -> None:
+        if flow == "recent":
+            site.clock.rightNow += 60.0
+
+    site.pool.before = waits
+    _, request = site.follow(after=None)
+    with site.engine.begin() as tx:
+        tx.execute(insert(h).values(**late))
+    site.looks()
+    assert request.nodes == ["n2"]
 
 
 def test_a_happening_is_for_whom_it_is_for() -> None:

@@ -182,9 +182,9 @@ def test_what_is_not_there_is_refused(tx: Tx, ask: Callable[[Tx], object]) -> No
 def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     assert views.last_event(tx) == 0
     node = add_node(tx, 1)
-    readers = views.from_now_on(tx, 0.0)
+    readers = tuple(views.Following(max(ids, default=0)) for _, ids in views.recent(tx))
     transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
-    found = views.happened(tx, *readers)
+    found = views.happened(tx, readers[0], readers[1])
     assert [(row["node"], row["from_state"], row["to_state"]) for row in found.rows] == [
         ("n01", "new", "registering")
     ]
@@ -192,7 +192,7 @@ def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     assert found.progress == []
     readers[0].see(found.ids, 0.5, 0.5)
     nodes.change(tx, node, progress_done=1, progress_total=4)
-    found = views.happened(tx, *readers)
+    found = views.happened(tx, readers[0], readers[1])
     assert (found.rows, found.ids, found.progress[0]["done"]) == ([], [], 1)
 
 

@@ -70,9 +70,12 @@ class Hub:
         await self._turn.acquire()
         try:
             if not self._loop.running:
-                self._transitions, self._notices = await self.pool.read(
-                    views.from_now_on, self.reactor.seconds()
-                )
+                begun = self.reactor.seconds()
+                recent = await self.pool.read(views.recent)
+                readers = [views.Following(floor) for floor, _ in recent]
+                for reader, (_, ids) in zip(readers, recent, strict=True):
+                    reader.see(ids, begun, self.reactor.seconds())
+                self._transitions, self._notices = readers
                 self._newest = Position(self._transitions.newest, self._notices.newest)
                 self._progress = {}
                 self._began, self._changed_at = self.reactor.seconds(), {}
@@ -224,27 +227,31 @@ class EventStream:
         Of past transitions those of the last `BEHIND` ids are sent, because reading years of them
         for each new client would delay all others.
         """
+        self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
         pool = self._hub.pool
-        newest = await pool.read(views.last_event)
+        newest, newest_notice = await pool.read(views.newest)
         known = None
         # a higher position is from before the database was restored: its ids are lower now
         if after is not None and after[0] <= newest:
             transition, notice = after
             if notice is None:
                 notice = await pool.read(views.told_until, transition)
-            known = Position(max(transition, newest - BEHIND), notice)
-        self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
-        self._request.setHeader("Content-Type", "text/event-stream")
-        self._request.setHeader("Cache-Control", "no-store")
-        self._request.registerProducer(self, True)
+            known = Position(max(transition, newest - BEHIND), min(notice, newest_notice))
         await self._hub.join(self)
         if self._gone:
             self._hub.leave(self)
             return
+        self._request.setHeader("Content-Type", "text/event-stream")
+        self._request.setHeader("Cache-Control", "no-store")
+        self._request.registerProducer(self, True)
         self._known = known or self._hub.from_now_on
         self._request.write(f"id: {self._known}\n\n".encode())
         if known is not None:
-            await self._catch_up(known)
+            try:
+                await self._catch_up(known)
+            except Exception as error:
+                log.warning("what a client has missed cannot be read: %s", error)
+                self.stop()  # the client comes back
         behind, self._behind = self._behind or [], None
         self._tell(_texts(behind + self._hub.under_way(), self.groups))
 

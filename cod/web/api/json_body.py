@@ -120,6 +120,8 @@ class JsonBody(MemoryBody):
         after = position_of(last)
         if last and after is None:
             raise HttpProblem(422, "invalid", "Last-Event-ID is no position", "Last-Event-ID")
+        if request.gone:  # nobody would tell the stream so
+            return None
         return await EventStream(hub, request, who, request.caller).start(after)
 
     # ------------------------------------------------ a route
