@@ -380,7 +380,7 @@ def test_what_cannot_be_joined_is_answered_like_any_request(site: Site) -> None:
 
 
 def test_a_position_is_never_later_than_the_newest_notice(site: Site) -> None:
-    """As that of a client which knows notices of before the database was restored."""
+    """A client may know notices of before the database was restored."""
     site.happens("n1")
     _, request = site.follow(notice=9 * 10**17)
     assert request.ids[0] == "0-0"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, delete, select, update
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
@@ -275,3 +275,22 @@ def test_a_transaction_that_is_undone_holds_up_posts_for_a_while(posts: Posts) -
     assert posts.causes == []
     posts.look(SETTLED / 2 + 2)
     assert posts.causes == ["done"]
+
+
+def test_what_happens_after_rows_were_lost_is_posted(posts: Posts) -> None:
+    """A database that has lost its last commits gives their ids again."""
+    stand, h, m = posts.stand, t.node_history.c, t.marks.c
+    with stand.engine.begin() as tx:
+        before = tx.scalar(select(m.at).where(m.name == "posted nodes"))
+        stand.write(tx, 0, "lost", "lost too", step=1)
+    posts.look(3)
+    assert posts.causes == ["lost", "lost too"]
+    with stand.engine.begin() as tx:
+        tx.execute(delete(t.node_history).where(h.id > before))
+        tx.execute(update(t.marks).where(m.name == "posted nodes").values(at=before))
+    posts.look(3)
+    with stand.engine.begin() as tx:
+        tx.exec_driver_sql(f"ALTER TABLE node_history AUTO_INCREMENT = {int(before or 0) + 1}")
+        stand.write(tx, 0, "anew", step=1)
+    posts.look(SETTLED + 3)
+    assert posts.causes == ["lost", "lost too", "anew"]

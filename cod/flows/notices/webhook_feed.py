@@ -33,11 +33,14 @@ class PostedEvents(NamedTuple):
 
     mark    id of the row up to which events were posted; None: posting has not begun
     wanted  whether a group subscribes to the events
+    reader  the calling server's position: a new one if it has none yet, or if the database has lost
+            rows that it knew, whose ids are given again; None: nothing is to be posted
     ids     ids of the rows that are new to the calling server
     """
 
     mark: int | None
     wanted: bool
+    reader: Following | None
     ids: list[int]
 
 
@@ -47,11 +50,14 @@ def look(tx: Tx, readers: Mapping[str, Following]) -> dict[str, PostedEvents]:
     wanted = webhook_feed.readers(tx)
     found = {}
     for kind in webhook_feed.KINDS:
-        mark, ids = webhook_feed.mark(tx, kind), list[int]()
-        if mark is not None and wanted[kind]:
-            known = readers.get(kind) or Following(mark)
-            ids = known.unseen(webhook_feed.ids_after(tx, kind, max(mark, known.floor)))
-        found[kind] = PostedEvents(mark, bool(wanted[kind]), ids)
+        mark, reader, ids = webhook_feed.mark(tx, kind), readers.get(kind), list[int]()
+        if mark is None or not wanted[kind]:
+            reader = None
+        else:
+            if reader is None or webhook_feed.newest(tx, kind) < reader.newest:
+                reader = Following(mark)
+            ids = reader.unseen(webhook_feed.ids_after(tx, kind, max(mark, reader.floor)))
+        found[kind] = PostedEvents(mark, bool(wanted[kind]), reader, ids)
     return found
 
 

@@ -79,15 +79,16 @@ class Notifier(Claimer):
         """Write posts of the new events of nodes and vclusters."""
         begun = self._reactor.seconds()
         feeds = await self._pool.read(webhook_feed.look, self._readers)
-        for kind, (mark, _, ids) in feeds.items():
-            if mark is not None:
-                reader = self._readers.setdefault(kind, webhook_feed.Following(mark))
-                reader.settle(mark)
-                reader.see(ids, begun, self._reactor.seconds())
+        self._readers = {
+            kind: feed.reader for kind, feed in feeds.items() if feed.reader is not None
+        }
+        for kind, reader in self._readers.items():
+            reader.settle(feeds[kind].mark or 0)
+            reader.see(feeds[kind].ids, begun, self._reactor.seconds())
         until = {kind: reader.floor for kind, reader in self._readers.items()}
         if any(
-            (mark is None) == wanted or (mark is not None and until[kind] > mark)
-            for kind, (mark, wanted, _) in feeds.items()
+            (feed.mark is None) == feed.wanted or until.get(kind, 0) > (feed.mark or 0)
+            for kind, feed in feeds.items()
         ):
             await self._pool.run(webhook_feed.gather, until, self._clock())
 

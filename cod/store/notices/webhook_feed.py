@@ -44,10 +44,14 @@ def mark(tx: Tx, kind: str) -> int | None:
     return None if found is None else int(found)
 
 
+def newest(tx: Tx, kind: str) -> int:
+    """Return the id of the newest row in the history of events of this kind; 0: it is empty."""
+    return tx.scalar(select(func.max(_TABLES[kind].c.id))) or 0
+
+
 def begin(tx: Tx, kind: str) -> None:
     """Post events from now on, without past ones."""
-    newest = tx.scalar(select(func.max(_TABLES[kind].c.id))) or 0
-    watermarks.move(tx, _name(kind), None, float(newest))
+    watermarks.move(tx, _name(kind), None, float(newest(tx, kind)))
 
 
 def move(tx: Tx, kind: str, before: int, after: int) -> bool:
