@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cod.core.networks import switch_ports
-from cod.model import Node, Refused, Switch, SwitchPort
+from cod.flows.nodes.switches import place_reported
+from cod.model import Node, Refused, Site, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, place, retry_after
 from cod.store.engine import Tx
 from cod.store.nodes import conflicts, nodes
@@ -175,6 +176,19 @@ def test_a_nic_that_moves_takes_its_wish_along_and_its_port_goes_back(tx: Tx) ->
     moved, left = port(tx, node), port_of(tx, "leaf", "p1")
     assert (moved.switch, moved.port, moved.wanted_vlan, moved.pending) == ("spine", "p9", 20, True)
     assert (left.mac, left.node_id, left.wanted_vlan, left.pending) == (None, None, None, True)
+
+
+def test_a_port_that_is_found_in_an_old_report_has_all_the_time_of_a_new_wish(tx: Tx) -> None:
+    """Else the first failure of its switch would be the last."""
+    node = machine(tx)
+    sight(tx, node, "leaf", "p1")
+    switch_ports.want(tx, node, 20, 1.0)
+    nodes.change(tx, node, attributes=report(node, "spine", "p9"), reported_at=2.0)
+    site = Site(name="test", domain="cod.test", subnets=(), switches=(LEAF, SPINE))
+    place_reported(tx, site, 0, 10, 90_000.0)  # the site file has the switch now
+    moved, left = port(tx, node), port_of(tx, "leaf", "p1")
+    assert (moved.switch, moved.wished_at, moved.seen_at) == ("spine", 90_000.0, 2.0)
+    assert left.wished_at == 90_000.0
 
 
 def test_a_port_in_an_isolated_network_is_not_taken_over_by_hearsay(tx: Tx) -> None:

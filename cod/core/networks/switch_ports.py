@@ -83,10 +83,18 @@ def sighted(
 
 
 def connect(
-    tx: Tx, node: Node, mac: str, switch: str, port: str, *, source: str, now: float
+    tx: Tx,
+    node: Node,
+    mac: str,
+    switch: str,
+    port: str,
+    *,
+    source: str,
+    now: float,
+    seen_at: float | None = None,
 ) -> SwitchPort | None:
     """Record that the node's NIC is connected to that port; return the port, or None if the source
-    is LLDP and is not believed.
+    is LLDP and is not believed. `seen_at` is when the source said so; None: now.
 
     LLDP never changes a manual entry of the NIC or of the port. The requested VLAN of a NIC that
     has moved applies to its new port, and its old port goes back to the provisioning VLAN. A report
@@ -95,9 +103,10 @@ def connect(
     existing = store.at(tx, switch, port, lock=True)
     own = store.of_mac(tx, mac, lock=True)
     heard = source == "lldp"
+    seen_at = now if seen_at is None else seen_at
     if own is not None and existing is not None and own.id == existing.id:
         kept = "manual" if own.source == "manual" else source
-        return store.change(tx, own, node_id=node.id, source=kept, seen_at=now)
+        return store.change(tx, own, node_id=node.id, source=kept, seen_at=seen_at)
     if heard and own is not None and own.source == "manual":
         return None
     if existing is not None and existing.mac is not None:
@@ -111,10 +120,10 @@ def connect(
         vacate(tx, own, now)
     if existing is None:
         found = store.add(
-            tx, switch=switch, port=port, node_id=node.id, mac=mac, source=source, now=now
+            tx, switch=switch, port=port, node_id=node.id, mac=mac, source=source, now=seen_at
         )
     else:
-        found = store.change(tx, existing, node_id=node.id, mac=mac, source=source, seen_at=now)
+        found = store.change(tx, existing, node_id=node.id, mac=mac, source=source, seen_at=seen_at)
     return found if wanted is None else store.wish(tx, found, wanted, now)
 
 

@@ -79,7 +79,7 @@ def place_reported(tx: Tx, site: Site, after: int, limit: int, now: float) -> in
             place = policy.place(site.switches, seen.switch, seen.port)
             if place is not None and seen.mac in own:
                 switch_ports.connect(
-                    tx, node, seen.mac, *place, source="lldp", now=node.reported_at or now
+                    tx, node, seen.mac, *place, source="lldp", now=now, seen_at=node.reported_at
                 )
     return found[-1].id if found else None
 
