@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cod import notice_texts
 from cod.core import notices
 from cod.core.networks import switch_ports
 from cod.core.nodes import outages
-from cod.model import Effect, Node, Site, Switch, SwitchPort
+from cod.model import Effect, Site, Switch, SwitchPort
 from cod.policy.nodes import switch_ports as policy
 from cod.states import NODE_RULES, NodeState
 from cod.store.claims import Lost
@@ -211,24 +212,10 @@ def _note(
     """Record the outcome for a port, unless there is a newer wish for it. If the switch was not
     `reached`, the wish is not given up."""
     strayed = not port.pending and outcome.found is not None and outcome.found != vlan
-    again: float | None = now + switch.verify
-    if port.wanted_vlan is None and not port.pending and not strayed:
-        # back in its provisioning VLAN, a port is read again at pauses that double, for a day: the
-        # switch may still make a change from a session that was given up
-        back = now - port.wished_at
-        again = now + max(back, switch.verify) if back < LATE else None
     if strayed:
-        about = (
-            f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had"
-            f" put it in VLAN {vlan}; "
-            + ("it was put back" if not outcome.error else outcome.error)
-        )
-        conflicts.add_once(
-            tx, "switch", about, now, within=switch_ports.AGAIN, same=("about",), mac=port.mac
-        )
-    seen = {"applied_vlan": outcome.vlan, "verified_at": now} if outcome.vlan is not None else {}
+        _note_stray(tx, switch, port, vlan, outcome, now)
+    seen = {} if outcome.vlan is None else {"applied_vlan": outcome.vlan, "verified_at": now}
     if not outcome.error:
-        corrected = {"corrected_at": now} if strayed else {}
         ports.outcome(
             tx,
             port,
@@ -236,41 +223,60 @@ def _note(
             attempts=0,
             reason="",
             given_up=False,
-            next_at=again,
+            next_at=_check_at(switch, port, now, strayed=strayed),
+            corrected_at=now if strayed else port.corrected_at,
             **seen,
-            **corrected,
         )
         return
     attempts = port.attempts + 1
-    # the port is in a wrong VLAN: putting it back is a wish like any other, with its own budget
-    if strayed:
+    columns: dict[str, Any] = {"attempts": attempts, "reason": outcome.error, **seen}
+    if strayed:  # it is in a wrong VLAN: putting it back is a wish like any other
         held = ports.get(tx, port.id, lock=True)
         if held is not None and held.seq == port.seq:
-            ports.change(
-                tx,
-                ports.wish(tx, held, port.wanted_vlan, now),
-                attempts=1,
-                reason=outcome.error,
-                next_at=now + policy.pause(1),
-                **seen,
-            )
-        return
-    if not port.pending:  # it could not be read: it counts as in the VLAN that COD put it in
+            renewed = ports.wish(tx, held, port.wanted_vlan, now)
+            columns |= {"attempts": 1, "next_at": now + policy.pause(1)}
+            ports.change(tx, renewed, **columns)
+    elif not port.pending:  # it could not be read: it counts as in the VLAN that COD put it in
         later = now + max(policy.pause(attempts), min(switch.verify, policy.LONGEST_PAUSE))
         is_over = port.wanted_vlan is None and outcome.lasting  # COD need not read it any more
-        next_at = None if is_over else later
-        ports.outcome(tx, port, attempts=attempts, reason=outcome.error, next_at=next_at, **seen)
-        return
-    pause = None if outcome.lasting else policy.retry_after(attempts, now - port.wished_at)
-    if not reached:
-        pause = policy.pause(attempts)
-    columns = {"given_up": True, "next_at": None} if pause is None else {"next_at": now + pause}
-    if (
-        ports.outcome(tx, port, attempts=attempts, reason=outcome.error, **columns, **seen)
-        and pause is None
-    ):
-        node: Node | None = None if port.node_id is None else nodes.get(tx, port.node_id)
-        notice = notice_texts.port_given_up(
-            switch.name, port.port, node.name if node else "", vlan, outcome.error
-        )
-        notices.add(tx, **notice, group_id=None, now=now)
+        ports.outcome(tx, port, next_at=None if is_over else later, **columns)
+    else:
+        pause: float | None = policy.pause(attempts)
+        if reached:
+            elapsed = now - port.wished_at
+            pause = None if outcome.lasting else policy.retry_after(attempts, elapsed)
+        columns["next_at"] = None if pause is None else now + pause
+        if ports.outcome(tx, port, given_up=pause is None, **columns) and pause is None:
+            _tell_given_up(tx, switch, port, vlan, outcome.error, now)
+
+
+def _check_at(switch: Switch, port: SwitchPort, now: float, *, strayed: bool) -> float | None:
+    """Return when a port that is in its VLAN is read again; None: never. Back in its provisioning
+    VLAN, a port is read at pauses that double, for a day: the switch may still make a change from a
+    session that was given up."""
+    if port.pending or strayed or port.wanted_vlan is not None:
+        return now + switch.verify
+    back = now - port.wished_at
+    return now + max(back, switch.verify) if back < LATE else None
+
+
+def _note_stray(
+    tx: Tx, switch: Switch, port: SwitchPort, vlan: int, outcome: PortOutcome, now: float
+) -> None:
+    about = (
+        f"port {port.port} of switch {switch.name} was in VLAN {outcome.found} where COD had put it"
+        f" in VLAN {vlan}; {outcome.error or 'it was put back'}"
+    )
+    conflicts.add_once(
+        tx, "switch", about, now, within=switch_ports.AGAIN, same=("about",), mac=port.mac
+    )
+
+
+def _tell_given_up(
+    tx: Tx, switch: Switch, port: SwitchPort, vlan: int, error: str, now: float
+) -> None:
+    node = None if port.node_id is None else nodes.get(tx, port.node_id)
+    notice = notice_texts.port_given_up(
+        switch.name, port.port, node.name if node else "", vlan, error
+    )
+    notices.add(tx, **notice, group_id=None, now=now)
