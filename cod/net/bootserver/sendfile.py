@@ -54,11 +54,10 @@ class SendFile:
 
     def stopProducing(self) -> None:
         """Send no more: the connection has ended."""
-        self._end = self.at
         vars(self._transport).pop("doWrite", None)
 
     def _turn(self) -> None:
-        self._send()
+        self._send()  # the reactor takes a value for the connection's end
 
     def _send(self) -> bool:
         """Send one turn's worth; return whether there is more to do."""
