@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cod.core.networks import switch_ports
-from cod.flows.nodes.switches import place_reported
+from cod.flows.nodes import switches
 from cod.model import Node, Refused, Site, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, FIRST_PAUSE, LONGEST_PAUSE, place, retry_after
 from cod.store.engine import Tx
@@ -178,6 +178,22 @@ def test_a_nic_that_moves_takes_its_wish_along_and_its_port_goes_back(tx: Tx) ->
     assert (left.mac, left.node_id, left.wanted_vlan, left.pending) == (None, None, None, True)
 
 
+def test_no_session_is_due_with_a_switch_that_is_gone_or_was_just_away(tx: Tx) -> None:
+    """Whether one is due is looked for twice a second, and a claim takes a transaction that
+    writes."""
+    node = machine(tx)
+    sight(tx, node, "leaf", "p1")
+    switch_ports.want(tx, node, 20, 1.0)
+    switches.began(tx, "a", ["leaf"], 1.0)
+    assert switches.is_due(tx, 1.0)
+    [task] = switches.claim(tx, "a", (LEAF,), [], 1, 1.0, 10.0)
+    switches.failed(tx, task, "no answer", 2.0)
+    assert not switches.is_due(tx, 3.0)
+    assert switches.is_due(tx, 2.0 + FIRST_PAUSE)
+    switches.began(tx, "a", ["spine"], 50.0)
+    assert not switches.is_due(tx, 1000.0)
+
+
 def test_a_port_that_is_found_in_an_old_report_has_all_the_time_of_a_new_wish(tx: Tx) -> None:
     """Else the first failure of its switch would be the last."""
     node = machine(tx)
@@ -185,7 +201,7 @@ def test_a_port_that_is_found_in_an_old_report_has_all_the_time_of_a_new_wish(tx
     switch_ports.want(tx, node, 20, 1.0)
     nodes.change(tx, node, attributes=report(node, "spine", "p9"), reported_at=2.0)
     site = Site(name="test", domain="cod.test", subnets=(), switches=(LEAF, SPINE))
-    place_reported(tx, site, 0, 10, 90_000.0)  # the site file has the switch now
+    switches.place_reported(tx, site, 0, 10, 90_000.0)  # the site file has the switch now
     moved, left = port(tx, node), port_of(tx, "leaf", "p1")
     assert (moved.switch, moved.wished_at, moved.seen_at) == ("spine", 90_000.0, 2.0)
     assert left.wished_at == 90_000.0
@@ -263,4 +279,5 @@ def test_ports_are_counted_by_switch(tx: Tx) -> None:
     switch_ports.want(tx, nodes.named(tx, "n2"), 20, 1.0)
     store.outcome(tx, port(tx, node), given_up=True, next_at=None)
     assert store.counts(tx) == {"leaf": {"ports": 3, "pending": 1, "given_up": 1}}
+    switches.began(tx, "a", ["leaf", "spine"], 1.0)
     assert store.switches_due(tx, 1.0) == {"leaf"}

@@ -115,7 +115,8 @@ def claim(
     for row in store.every(tx):
         switch = policy.named(switches, row.name)
         # a switch that is away is asked until it answers: its ports are not used before
-        wanted = row.check_wanted or ((row.name in due or row.failures > 0) and row.next_at <= now)
+        away = row.failures > 0 and row.next_at <= now
+        wanted = row.check_wanted or row.name in due or away
         if switch is None or not wanted or row.name in busy or len(tasks) >= room:
             continue
         claimed = store.claim(tx, row, server, now, now + lease)

@@ -116,8 +116,10 @@ def due(tx: Tx, switch: str, now: float, limit: int) -> list[SwitchPort]:
 
 
 def switches_due(tx: Tx, now: float) -> set[str]:
-    """Return the names of switches with ports that are due."""
-    return set(tx.scalars(select(_p.switch).where(_p.next_at <= now).distinct()))
+    """Return the names of the site's switches that may be asked now and have ports that are due."""
+    s = t.switches.c
+    query = select(s.name).where(s.next_at <= now)
+    return set(tx.scalars(query.where(exists().where(_p.switch == s.name, _p.next_at <= now))))
 
 
 def outcome(tx: Tx, port: SwitchPort, **columns: Any) -> bool:
