@@ -88,10 +88,8 @@ class Piece:
         self.upload = upload
         self.error: BaseException | None = None
         self._intake, self._file, self._connection = intake, file, connection
-        self._checksum, self._digest = (
-            checksum and hashlib.new(checksum[0], usedforsecurity=False),
-            checksum,
-        )
+        algorithm, self._expected = checksum or ("", b"")
+        self._hash = hashlib.new(algorithm, usedforsecurity=False) if checksum else None
         self._start, self._sum = upload.offset, file.sum.copy()
         self._gathered: list[bytes] = []
         self._count = self._received = 0
@@ -134,7 +132,7 @@ class Piece:
                     self._unknown = False
                     await self._intake.check_format(self.upload, self._file)
                 late = self._intake.reactor.seconds() - self._noted >= AT_LEAST
-                if (late or self._file.end - self.upload.offset >= PUT_DOWN) and not self._checksum:
+                if (late or self._file.end - self.upload.offset >= PUT_DOWN) and not self._hash:
                     await self._note()
         except Exception as error:
             self.error, self._gathered = error, []
@@ -160,9 +158,9 @@ class Piece:
 
     def _put(self, gathered: list[bytes]) -> None:
         """Write the bytes, in a thread."""
-        if self._checksum:
+        if self._hash:
             for data in gathered:
-                self._checksum.update(data)
+                self._hash.update(data)
         self._file.write(gathered)
 
     async def _note(self) -> None:
@@ -178,20 +176,14 @@ class Piece:
         self._finishing = True
         try:
             await self._written()
-            if (
-                self._checksum
-                and self.error is None
-                and self._digest
-                and self._checksum.digest() != self._digest[1]
-            ):
+            if self._hash and self.error is None and self._hash.digest() != self._expected:
                 self.error = WrongChecksum()
             await self._keep()
             if self.error is not None:
                 raise self.error
-            whole = self.upload.offset == self.upload.size
-            return self.upload, (
-                await self._intake.complete(self.upload, self._file, who) if whole else None
-            )
+            if self.upload.offset < self.upload.size:
+                return self.upload, None
+            return self.upload, await self._intake.complete(self.upload, self._file, who)
         finally:
             self._close()
 
@@ -201,7 +193,7 @@ class Piece:
             return
         try:
             await self._written()
-            if self._checksum:
+            if self._hash:
                 self.error = WrongChecksum()
             await self._keep()
         except Exception as error:
@@ -226,7 +218,7 @@ class Piece:
     async def _keep(self) -> None:
         """Flush the bytes to disk. If a piece with a checksum has failed, take its bytes back
         instead."""
-        if self._checksum and self.error is not None:
+        if self._hash and self.error is not None:
             await self._intake.in_thread(self._file.back, self._start, self._sum)
         elif not isinstance(self.error, Refused):
             await self._note()
