@@ -64,30 +64,7 @@ class Conditions:
         if match == frozenset("*") and not route.puts:
             match = None  # the flow itself refuses if the thing does not exist
         if route.changes and (match is not None or self.unmatch is not None):
-            shown = resource_get(route)
-            if shown is None or shown.shape is None:
-                raise HttpProblem(
-                    412,
-                    "changed",
-                    "what is changed here has no tag that If-Match or If-None-Match could name",
-                )
-            seeing = asked_to_see(shown, ask)
-            look: Flow = shown.call(seeing)
-            if not _own_claims(route, ask):  # no claim has checked that the caller may see it
-                look = partial(guarded, flow=look, who=ask.who, claims=shown.claims(seeing))
-
-            def holds(tx: Tx) -> bool:
-                try:
-                    body = encoded(shown.shown(look(tx), ask.who))
-                except Refused:
-                    if not route.puts:
-                        raise
-                    return match is None  # the thing does not exist, or not for this caller
-                if fits(self.unmatch, body):
-                    raise HttpProblem(412, "changed", "it is as If-None-Match has it: look at it")
-                return match is None or not match.isdisjoint(("*", tag(body)))
-
-            flow = partial(replies.unchanged, flow=flow, holds=holds)
+            flow = partial(replies.unchanged, flow=flow, holds=self._holds(route, ask, match))
         if self.key is not None and keyed(route):
             flow = partial(
                 replies.once,
@@ -99,6 +76,30 @@ class Conditions:
                 now=ask.now,
             )
         return flow
+
+    def _holds(self, route: Route, ask: Call, match: frozenset[str] | None) -> Callable[[Tx], bool]:
+        """Return the check whether the thing still has a tag of `match` and none of `unmatch`."""
+        shown = resource_get(route)
+        if shown is None or shown.shape is None:
+            sentence = "what is changed here has no tag that If-Match or If-None-Match could name"
+            raise HttpProblem(412, "changed", sentence)
+        seeing = asked_to_see(shown, ask)
+        look: Flow = shown.call(seeing)
+        if not _own_claims(route, ask):  # no claim has checked that the caller may see it
+            look = partial(guarded, flow=look, who=ask.who, claims=shown.claims(seeing))
+
+        def holds(tx: Tx) -> bool:
+            try:
+                body = encoded(shown.shown(look(tx), ask.who))
+            except Refused:
+                if not route.puts:
+                    raise
+                return match is None  # the thing does not exist, or not for this caller
+            if fits(self.unmatch, body):
+                raise HttpProblem(412, "changed", "it is as If-None-Match has it: look at it")
+            return match is None or not match.isdisjoint(("*", tag(body)))
+
+        return holds
 
 
 def _kept(route: Route, who: Who, value: Any) -> str:
