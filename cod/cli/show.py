@@ -33,6 +33,7 @@ from cod.cli.output import (
     output,
 )
 from cod.client import ApiError, Client, WouldChange, find_server, path
+from cod.model.described import FieldKind, kind_by_name
 from cod.states import OTHER_WORDS, WORDS
 
 P = ParamSpec("P")
@@ -98,10 +99,6 @@ def with_table(command: Callable[Concatenate[click.Context, P], R]) -> Callable[
 
 
 MIB = 1 << 20  # bytes; no vcluster has so many nodes, and no volume so few bytes
-_TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the epoch
-_LENGTHS = {
-    *("default_lease", "max_lease", "lease_time", "lease", "lifetime", "grace", "delete_after"),
-}
 
 
 def with_dry_run(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,16 +146,17 @@ def _would_change(reply: Any) -> Table | str:
 
 
 def value_text(name: str, value: Any, longest: int = 300) -> str | None:
-    """Return a value of a change as text for people; None for no value. The name tells what kind of
-    value it is. At most `longest` characters of a text are shown."""
+    """Return a value of a change as text for people; None for no value. At most `longest`
+    characters of a text are shown."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.endswith(("_at", "_until")) or name in _TIMES:
+        kind = kind_by_name(name)
+        if kind is FieldKind.MOMENT:
             return str(when(value))
-        if name in _LENGTHS:
+        if kind is FieldKind.SPAN:
             return quantity.exact_span(value)
-        if name in ("image_quota", "volume_quota") or (name == "size" and value >= MIB):
+        if kind is FieldKind.SIZE or (name == "size" and value >= MIB):
             return str(size(value))
     if isinstance(value, dict):
         if name == "states":

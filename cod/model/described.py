@@ -177,6 +177,19 @@ def described(record: type) -> tuple[RecordField, ...]:
     return tuple(found)
 
 
+_MOMENTS = {"deadline", "since", "until", "last_seen", "at"}
+_SPANS = {"default_lease", "max_lease", "lease_time", "lease", "lifetime", "grace", "delete_after"}
+
+
+def kind_by_name(name: str) -> FieldKind:
+    """Return the kind of a number of the audit, which keeps no more of a field than its name."""
+    if name.endswith(("_at", "_until")) or name in _MOMENTS:
+        return FieldKind.MOMENT
+    if name in _SPANS:
+        return FieldKind.SPAN
+    return FieldKind.SIZE if name in ("image_quota", "volume_quota") else FieldKind.NUMBER
+
+
 def set_by(record: type, right: Right) -> frozenset[str]:
     """Return the names of the fields that may be set with exactly this right."""
     return frozenset(each.name for each in described(record) if each.about.set_by is right)

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from cod import quantity
-from cod.model import dotted
+from cod.model import FieldKind, dotted, kind_by_name
 from cod.states import OTHER_WORDS, PHASES, WORDS
 
 __all__ = [
@@ -152,31 +152,21 @@ def remedy(change: Any, wanted: int | None) -> str:
     return f"Take {count(change.count, 'node')} {kinds}".strip()
 
 
-# seconds
-_LENGTHS = {
-    "default_lease",
-    "delete_after",
-    "max_lease",
-    "lease_time",
-    "lease",
-    "lifetime",
-    "grace",
-}
-_TIMES = {"deadline", "since", "until", "last_seen", "at"}  # seconds since the epoch
-_SIZES = {"image_quota", "size", "stored", "used"}  # bytes, of images and volumes
+_SIZES = {"size", "stored", "used"}  # bytes, of images and volumes
 
 
 def audit_value(name: str, value: Any, *, in_bytes: bool = False) -> str:
-    """Return a value of the audit as text. The name tells whether the value is a time, a length of
-    time or a size, which get people's units."""
+    """Return a value of the audit as text. Times, lengths of time and sizes get people's units.
+    `in_bytes`: the value is of an image or a volume."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if name.endswith(("_at", "_until")) or name in _TIMES:
+        kind = kind_by_name(name)
+        if kind is FieldKind.MOMENT:
             return clock(value).striptags()
-        if name in _LENGTHS:
+        if kind is FieldKind.SPAN:
             return quantity.exact_span(value)
-        if name in ("image_quota", "volume_quota") or (in_bytes and name in _SIZES):
+        if kind is FieldKind.SIZE or (in_bytes and name in _SIZES):
             return size(value)
     if isinstance(value, dict):
         return ", ".join(
