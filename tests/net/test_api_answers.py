@@ -23,7 +23,7 @@ from cod.web.api.models import OneOrSeveral
 from cod.web.api.resources import ROUTE_MAP, ROUTES
 from cod.web.api.routes import Route
 from cod.web.http import request
-from cod.web.http.errors import unexpected
+from cod.web.http.errors import problem_of
 from cod.web.http.representations import gzips
 from cod.web.http.request import PREFIX, unquoted
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, run
@@ -456,7 +456,7 @@ def test_every_answer_to_a_rationed_question_says_what_is_left(served: Served) -
 
 
 def test_who_asks_too_often_is_told_when_to_come_again() -> None:
-    wrong = unexpected(SlowDown(12.2))
+    wrong = problem_of(SlowDown(12.2))
     assert (wrong.status, wrong.headers()) == (
         429,
         {"Retry-After": "13", "RateLimit-Remaining": "0", "RateLimit-Reset": "13"},

@@ -29,7 +29,7 @@ from cod.web.api.models import NoQuery, Nothing
 from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import EventQuery
 from cod.web.api.routes import Q, Route, named
-from cod.web.http.errors import MEASURES_ONLY, HttpProblem, unexpected
+from cod.web.http.errors import MEASURES_ONLY, HttpProblem, problem_of
 from cod.web.http.representations import as_json, encoded, tags
 from cod.web.http.request import PREFIX, MemoryBody, WebRequest, unquoted
 
@@ -57,14 +57,12 @@ class JsonBody(MemoryBody):
         self.check_sender()
         try:
             await self._dispatch(request.permitted(self.route is not None and self.route.open))
-        except HttpProblem as wrong:
-            request.problem(wrong)
         except Exception as error:
             request.problem(self.wrong(error))
 
     def wrong(self, error: Exception) -> HttpProblem:
         """Return the problem document that the client is sent for an exception."""
-        return unexpected(error)
+        return problem_of(error)
 
     async def _dispatch(self, who: Who) -> None:
         request = self.request
@@ -152,15 +150,15 @@ class JsonBody(MemoryBody):
             return request.send_text(200, encoded(DryRunReply.of(value)))
         if isinstance(value, Repeated):
             return self._repeat(route, value)
-        status = value.status if isinstance(value, Answered) else route.status
-        if isinstance(value, Answered) and value.tag:
-            request.headers["ETag"] = value.tag
-        if isinstance(value, Answered) and route.work is None:
-            answer, body = value.reply, value.body
+        done = value if isinstance(value, Answered) else None
+        status = done.status if done else route.status
+        if done and done.tag:
+            request.headers["ETag"] = done.tag
+        if done and route.work is None:
+            answer, body = done.reply, done.body
         else:
-            value = value.value if isinstance(value, Answered) else value
-            answer = await reply(context, route, ask, await self.after_commit(route, value))
-            body = b""
+            value = await self.after_commit(route, done.value if done else value)
+            answer, body = await reply(context, route, ask, value), b""
         self._locate(route, status, answer)
         if answer is None:
             return request.send(204, b"")

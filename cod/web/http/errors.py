@@ -70,9 +70,12 @@ class HttpProblem(Exception):
         return {"Retry-After": str(self.wait)} | limited
 
 
-def unexpected(error: Exception) -> HttpProblem:
-    """Return the problem document that the client is sent for an exception of a flow, such as a
-    rule's refusal, a late event, a database that does not answer, or a bug."""
+def problem_of(error: Exception) -> HttpProblem:
+    """Return the problem document that the client is sent for an exception: the `HttpProblem`
+    itself, or that for a rule's refusal, a late event, a database that does not answer, or a bug.
+    """
+    if isinstance(error, HttpProblem):
+        return error
     if isinstance(error, SlowDown):
         return HttpProblem(STATUS[error.code], error.code, error.sentence, wait=error.seconds)
     if isinstance(error, Refused):

@@ -28,7 +28,7 @@ from twisted.web import http
 from cod.flows.people.access import SignedIn, caller
 from cod.model import Who
 from cod.web.http import sessions
-from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.errors import HttpProblem, problem_of
 from cod.web.http.port import WebPort
 from cod.web.http.representations import as_json, fits, gzips, packed_tag, tag
 from cod.web.http.sessions import check_host, same_origin
@@ -247,7 +247,7 @@ class WebRequest(http.Request):
             else:
                 self.refuse(wrong)
         except Exception as error:
-            self.refuse(unexpected(error))
+            self.refuse(problem_of(error))
 
     async def caller(self) -> Who:
         """Return the user or program that sent the request. Raises `HttpProblem` (401)."""

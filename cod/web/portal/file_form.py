@@ -5,7 +5,6 @@ connection breaks, the bytes that have arrived stay, and the upload can be conti
 from __future__ import annotations
 
 import logging
-import secrets
 
 from twisted.internet.defer import ensureDeferred
 
@@ -22,8 +21,8 @@ from cod.web.http.uploads import tus
 from cod.web.http.uploads.body import FileBody, Flow
 from cod.web.http.uploads.piece import Piece
 from cod.web.portal.answers import Answer, PageRequest, redirect
-from cod.web.portal.forms import Fields, Form
-from cod.web.portal.front import Portal
+from cod.web.portal.forms import Fields
+from cod.web.portal.front import Portal, filled
 from cod.web.portal.links import url
 from cod.web.portal.page_body import page_request, send_page
 from cod.wire.multipart import BadForm, FileForm, boundary
@@ -129,18 +128,9 @@ class FormBody(FileBody):
                 await self._give_up()
         if wrong.status in (401, 403) or asked.visit.who is None:
             return await self._portal.answer(asked, wrong)
-        typed = {
-            name: [text]
-            for name, text in (self._form.fields if self._form else {}).items()
-            if name != "csrf"
-        }
-        form = Form(
-            PATH,
-            asked.visit.csrf(),
-            secrets.token_hex(16),
-            Fields(typed),
-            wrong.faults or {wrong.field or "": wrong.detail},
-        )
+        fields = self._form.fields if self._form else {}
+        typed = Fields({name: [text] for name, text in fields.items() if name != "csrf"})
+        form = filled(asked, typed, wrong)
         return await self._portal.page_with(asked, PAGE, form, wrong.status)
 
     def leave(self) -> None:

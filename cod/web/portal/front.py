@@ -30,7 +30,7 @@ from cod.web.api.changes import Conditions
 from cod.web.api.context import Context
 from cod.web.api.routes import Call, Names, Route, named
 from cod.web.http import representations, sessions
-from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.errors import HttpProblem, problem_of
 from cod.web.http.representations import tag
 from cod.web.http.request import unquoted
 from cod.web.http.sessions import check_host, same_origin
@@ -64,8 +64,8 @@ class Portal:
         self, context: Context, pages: tuple[Page, ...], actions: tuple[Action | SessionAction, ...]
     ) -> None:
         self.context, self.pages = context, pages
-        self.doors = [each for each in actions if isinstance(each, SessionAction) and each.get]
-        self.actions = tuple(each for each in actions if each not in self.doors)
+        self._by_get = [each for each in actions if isinstance(each, SessionAction) and each.get]
+        self.actions = tuple(each for each in actions if each not in self._by_get)
         web = data.path("web")
         widgets = data.built("widgets")
         self.assets = assets.Assets(web / "assets", *([widgets] if widgets else []))
@@ -82,12 +82,9 @@ class Portal:
             if refused:
                 raise refused
             check_host(asked.header("host"), self.context.names)
-            answer = await self._found(asked)
-        except HttpProblem as wrong:
-            answer = self._problem(asked, wrong)
+            return await self._found(asked)
         except Exception as error:
-            answer = self._problem(asked, unexpected(error))
-        return answer
+            return self._problem(asked, problem_of(error))
 
     async def _found(self, asked: PageRequest) -> Answer:
         if asked.path.startswith("/assets/") and asked.method == "GET":
@@ -96,9 +93,9 @@ class Portal:
             return self.manual.answer(asked)
         if asked.method == "POST":
             return await self._post(asked)
-        door = next((each for each in self.doors if each.path == asked.path), None)
-        if door is not None and asked.method == "GET":
-            return await door.opened(self, asked, Fields.of(asked.query))
+        action = next((each for each in self._by_get if each.path == asked.path), None)
+        if action is not None and asked.method == "GET":
+            return await action.opened(self, asked, Fields.of(asked.query))
         page, names = self._page(asked.path)
         if page is None:
             raise HttpProblem(404, "not_found", "No such page.")
@@ -158,45 +155,47 @@ class Portal:
             if page.query is None
             else calls.checked(page.query, pairs if asked.method == "GET" else {})
         )
-        ask: Call[Any, Any, Any] = self._ask(asked, named(page.path, names), query=query)
-        # the caller's rights can be outdated only if a body arrived after they were read
-        fresh = not asked.body
-        read = partial(guarded, who=ask.who, claims=page.claims(ask), fresh=fresh)
-        value: Mapping[str, Any]
-        # if only the numbers are requested, nothing of the page is read: all pages have the same
-        loads, of = (
-            (_COUNTED, replace(ask, names=Names(), query=None))
-            if part == nav.COUNTS
-            else (page, ask)
-        )
-        if part and loads.shared and form is None:
-            own = await self.context.pool.read(partial(read, flow=partial(_own, loads, of)))
-            heard = re.fullmatch(r"[0-9]{1,18}", asked.header("x-live-heard") or "")
-            value, stale = await self._loads.of(loads, of, int(heard[0]) if heard else 0)
-            value = {**value, **own}
-        else:
-            at = self.context.hub.page_start()  # before the read, which finds all up to there
-            value = await self.context.pool.read(partial(read, flow=partial(_dated, page, ask)))
-            value, stale = {**value, "follow_from": at}, False
-        values = (
-            self._context(asked, page.nav or page.path, form) | {"ask": ask} | dict(value) | more
-        )
+        ask = self._ask(asked, named(page.path, names), query=query)
+        loaded, is_stale = await self._loaded(asked, page, ask, part, is_shared=form is None)
+        values = self._context(asked, page.nav or page.path, form) | {"ask": ask} | loaded | more
         # The address that a form was sent to shows no page: live parts are fetched from the page's
         # own address.
-        own = (
+        values["home"] = (
             links.changed(asked.path, asked.query)
             if asked.method == "GET"
             else links.fill(page.path, names)
         )
-        values["home"] = own
-        if part:
-            answer = self._parts(asked, page, part, values, status)
-            if stale:
-                answer.headers["X-Live-Again"] = "1"
-            return answer
-        return self._with_cookies(
-            asked, Answer(status, self.templates.page(page.template, values).encode())
-        )
+        if not part:
+            return self._rendered(asked, page.template, values, status)
+        answer = self._parts(asked, page, part, values, status)
+        if is_stale:
+            answer.headers["X-Live-Again"] = "1"
+        return answer
+
+    async def _loaded(
+        self,
+        asked: PageRequest,
+        page: Page,
+        ask: Call[Any, Any, Any],
+        part: str,
+        *,
+        is_shared: bool,
+    ) -> tuple[dict[str, Any], bool]:
+        """Return the variables that a page loads, and whether newer ones exist. `is_shared`: live
+        parts may have those that were loaded for another person."""
+        # the caller's rights can be outdated only if a body arrived after they were read
+        fresh = not asked.body
+        read = partial(guarded, who=ask.who, claims=page.claims(ask), fresh=fresh)
+        if part == nav.COUNTS:  # the same for all pages: nothing of this one is read
+            page, ask = _COUNTED, replace(ask, names=Names(), query=None)
+        if part and page.shared and is_shared:
+            own = await self.context.pool.read(partial(read, flow=partial(_own, page, ask)))
+            heard = re.fullmatch(r"[0-9]{1,18}", asked.header("x-live-heard") or "")
+            shared, is_stale = await self._loads.of(page, ask, int(heard[0]) if heard else 0)
+            return {**shared, **own}, is_stale
+        at = self.context.hub.page_start()  # before the read, which finds all up to there
+        loaded = await self.context.pool.read(partial(read, flow=partial(_dated, page, ask)))
+        return {**loaded, "follow_from": at}, False
 
     def _parts(
         self, asked: PageRequest, page: Page, part: str, values: dict[str, Any], status: int
@@ -274,7 +273,17 @@ class Portal:
             "reply": None,
         }
 
-    def _with_cookies(self, asked: PageRequest, answer: Answer) -> Answer:
+    def _rendered(
+        self,
+        asked: PageRequest,
+        template: str,
+        values: dict[str, Any],
+        status: int,
+        *,
+        secret: bool = False,
+    ) -> Answer:
+        text = self.templates.page(template, values)
+        answer = Answer(status, text.encode(), secret=secret)
         if asked.visit.fresh:
             answer.cookies.append(sessions.cookie(sessions.VISIT, asked.visit.token))
         if asked.visit.flash:
@@ -292,8 +301,8 @@ class Portal:
     ) -> Answer:
         """Return a rendered template as the answer to a POST, for replies that are shown once, such
         as secrets."""
-        text = self.templates.page(template, self._context(asked, place, form) | values)
-        return self._with_cookies(asked, Answer(status, text.encode(), secret=True))
+        context = self._context(asked, place, form)
+        return self._rendered(asked, template, context | values, status, secret=True)
 
     async def page_with(
         self, asked: PageRequest, path: str, form: Form, status: int = 200
@@ -324,13 +333,11 @@ class Portal:
             if isinstance(action, SessionAction):
                 return await action.opened(self, asked, fields)
             return await self._done(asked, action, names, fields)
-        except HttpProblem as wrong:
-            refused = wrong
         except Exception as error:
-            refused = unexpected(error)
-        if refused.status in AGAIN:
-            return await self._again(asked, action, names, fields, refused)
-        raise refused
+            wrong = problem_of(error)
+        if wrong.status in AGAIN:
+            return await self._again(asked, action, names, fields, wrong)
+        raise wrong
 
     def _genuine(self, asked: PageRequest, fields: Fields) -> None:
         """Raise `HttpProblem` (403) unless the form comes from a page of this site that was shown
@@ -339,9 +346,8 @@ class Portal:
             raise HttpProblem(
                 403,
                 "form_expired",
-                "This form is too old, or does not come from this site. Go back, "
-                "load the "
-                "page again and repeat what you did.",
+                "This form is too old, or does not come from this site. Go back, load the page"
+                " again and repeat what you did.",
             )
 
     async def _done(
@@ -420,9 +426,7 @@ class Portal:
             "title": title,
             "detail": wrong.detail,
         }
-        return self._with_cookies(
-            asked, Answer(wrong.status, self.templates.page("error.html", values).encode())
-        )
+        return self._rendered(asked, "error.html", values, wrong.status)
 
 
 def _fitting(among: Iterable[T], path: str) -> tuple[T | None, dict[str, str]]:
@@ -457,8 +461,8 @@ def _can(who: Who | None, right: str, group_id: int | None = None, single: str =
     return who is not None and offered(who, Right(right), group_id, own)
 
 
-def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None) -> Form:
-    """Return the sent form, to be shown again."""
+def filled(asked: PageRequest, fields: Fields, wrong: HttpProblem | None = None) -> Form:
+    """Return the sent form with these fields, to be shown again."""
     errors = (wrong.faults or {"": wrong.detail}) if wrong else {}
     return Form(
         asked.path,
@@ -478,9 +482,8 @@ def _pairs(query: str) -> dict[str, str]:
         raise HttpProblem(
             400,
             "bad_query",
-            "The address cannot be read: what follows its question mark should be "
-            "UTF-8, and "
-            "at most 50 parameters.",
+            "The address cannot be read: what follows its question mark should be UTF-8, and at"
+            " most 50 parameters.",
         ) from None
 
 
@@ -499,8 +502,7 @@ def _before(route: Route, value: Repeated) -> Any:
         raise HttpProblem(
             409,
             "shown_once",
-            "This was done when the form was sent first; what it made was a secret, "
-            "which "
-            "is shown once.",
+            "This was done when the form was sent first; what it made was a secret, which is shown"
+            " once.",
         )
     return route.reply.model_validate_json(value.body)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cod.model import Image, Upload
-from cod.web.http.errors import HttpProblem, unexpected
+from cod.web.http.errors import HttpProblem, problem_of
 from cod.web.http.request import PREFIX
 from cod.web.http.uploads.intake import Full, Locked
 from cod.web.http.uploads.piece import TooLong, WrongChecksum
@@ -148,8 +148,6 @@ def upload_headers(upload: Upload, image: Image | None = None) -> dict[str, str]
 
 def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
     """Return the problem document that the client is sent for an exception about a piece."""
-    if isinstance(error, HttpProblem):
-        return error
     if isinstance(error, Locked):
         return HttpProblem(
             423, "locked", "somebody else is sending this upload; try again in some seconds"
@@ -162,7 +160,7 @@ def wrong(error: Exception, upload: Upload | None = None) -> HttpProblem:
         return too_long(upload)
     if isinstance(error, OSError):
         return HttpProblem(507, "no_space", f"the upload cannot be kept: {error.strerror or error}")
-    return unexpected(error)
+    return problem_of(error)
 
 
 def _metadata(upload: Upload) -> str:

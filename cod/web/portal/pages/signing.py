@@ -11,7 +11,7 @@ from cod.pool import Tx
 from cod.web.api.models import Query
 from cod.web.api.routes import Names
 from cod.web.http import sessions
-from cod.web.http.errors import unexpected
+from cod.web.http.errors import problem_of
 from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields
 from cod.web.portal.front import Portal, filled
@@ -107,7 +107,7 @@ async def _accept(portal: Portal, asked: PageRequest, fields: Fields) -> Answer:
             browser=_browser(asked),
         )
     except Refused as refused:
-        wrong = unexpected(refused)
+        wrong = problem_of(refused)
         return portal.rendered(
             asked,
             "invited.html",

@@ -4,7 +4,6 @@ editor."""
 from __future__ import annotations
 
 import difflib
-import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,8 +23,8 @@ from cod.web.http.errors import HttpProblem
 from cod.web.portal import requirements_form, templateform
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.documents import described, form_names
-from cod.web.portal.forms import Fields, Form
-from cod.web.portal.front import Portal
+from cod.web.portal.forms import Fields
+from cod.web.portal.front import Portal, filled
 from cod.web.portal.page import Page, PageCall, SessionAction, act, to
 from cod.web.portal.pages.wizard import owners
 
@@ -162,25 +161,18 @@ async def _to_form(portal: Portal, asked: PageRequest, fields: Fields) -> Answer
     """Show the XML's template as a form."""
     found = templateform.fields_of(fields.one("document"))
     if found is None:
-        return await _viewed(
-            portal,
-            asked,
-            AS_XML,
-            fields,
-            "The document is not XML, or uses elements that the form does not show.",
-        )
-    return await _viewed(
-        portal, asked, AS_FORM, Fields({**found.values, "group": [fields.one("group")]})
-    )
+        sentence = "The document is not XML, or uses elements that the form does not show."
+        return await _viewed(portal, asked, AS_XML, fields, HttpProblem(422, "invalid", sentence))
+    typed = Fields({**found.values, "group": [fields.one("group")]})
+    return await _viewed(portal, asked, AS_FORM, typed)
 
 
 async def _viewed(
-    portal: Portal, asked: PageRequest, path: str, typed: Fields, wrong: str = ""
+    portal: Portal, asked: PageRequest, path: str, typed: Fields, wrong: HttpProblem | None = None
 ) -> Answer:
-    form = Form(
-        path, asked.visit.csrf(), secrets.token_hex(16), typed, {"": wrong} if wrong else {}
-    )
-    return await portal.page_with(asked, NEW, form, 422 if wrong else 200)
+    form = filled(asked, typed, wrong)
+    form.path = path
+    return await portal.page_with(asked, NEW, form, wrong.status if wrong else 200)
 
 
 def _saved(ask: Call, reply: TemplateReply) -> str:
