@@ -146,46 +146,35 @@ def add(
     oci = not plain and is_oci(source)
     if oci and sha256:
         raise click.UsageError("--sha256 is of a file; an OCI image has digests of its own.")
-    words = [*(["--tag", tag] if tag else []), *(["--insecure"] if insecure else [])]
-    fields: dict[str, Any] = {
-        "name": name,
-        "group": group,
-        "sha256": sha256,
-        "plain": plain,
-        "raw": raw,
-    }
-    if diskless:
-        if not oci:
-            raise click.UsageError("--diskless is for an OCI image; a file takes --plain.")
-        parts = [name + each.replace(".", "-") for each in DISKLESS]
-        values = [there_is(api, path_of("images", full_name(each, group))) for each in parts]
-        if not if_missing or any(each is None or each["state"] == "failed" for each in values):
-            with made_of_oci(source, name, *words, diskless=True) as made:
+    if diskless and not oci:
+        raise click.UsageError("--diskless is for an OCI image; a file takes --plain.")
+    names = [name + each.replace(".", "-") for each in DISKLESS] if diskless else [name]
+    places = [path_of("images", full_name(each, group)) for each in names]
+    values = [there_is(api, place) if if_missing else None for place in places]
+    fields = {"group": group, "sha256": sha256, "plain": plain or diskless, "raw": raw}
+    if any(each is None or each["state"] == "failed" for each in values):
+        if oci:
+            words = [*(["--tag", tag] if tag else []), *(["--insecure"] if insecure else [])]
+            with made_of_oci(source, name, *words, diskless=diskless) as made:
                 values = [
-                    _send(api, file, **{**fields, "name": each, "plain": True})
-                    for each, file in zip(parts, made, strict=True)
+                    _send(api, file, name=each, **fields)
+                    for each, file in zip(names, made, strict=True)
                 ]
-        if wait:
-            values = [_taken_in(api, each["name"], timeout) for each in values]
-        shown(values, image_table)
-        return
-    existing = there_is(api, path_of("images", full_name(name, group))) if if_missing else None
-    if existing is not None and existing["state"] != "failed":
-        value = existing
-    elif oci:
-        with made_of_oci(source, name, *words) as (made,):
-            value = _send(api, made, **fields)
-    else:
-        file = Path(source)
-        if look and not plain:
-            warn(file)
-        if upload if upload is not None else not _server_reads(api.server, file):
-            value = _send(api, file, **fields)
         else:
-            value = api.post("/images", {**fields, "path": str(file.absolute())})
+            file = Path(source)
+            if look and not plain:
+                warn(file)
+            if upload if upload is not None else not _server_reads(api.server, file):
+                values = [_send(api, file, name=name, **fields)]
+            else:
+                body = {"name": name, **fields, "path": str(file.absolute())}
+                values = [api.post("/images", body)]
     if wait:
-        value = _taken_in(api, value["name"], timeout)
-    shown(value, lambda v: image_table([v]))
+        values = [_taken_in(api, each["name"], timeout) for each in values]
+    if diskless:
+        shown(values, image_table)
+    else:
+        shown(values[0], lambda value: image_table([value]))
 
 
 def _server_reads(server: str, file: Path) -> bool:
