@@ -166,37 +166,7 @@ class Agent:
         assert self._side
         self._heard_at = now
         for event in self._side.receive(data):
-            if isinstance(event, protocol.NewSecret):
-                # before the proof leaves: see cod.wire.confd.protocol
-                self._secrets.learned(event.secret)
-                self._keep(self._secrets.current())
-            elif isinstance(event, Welcome):
-                self.welcomed, self._refusals = True, 0
-                self._interval, self._beat_at = event.heartbeat, now + event.heartbeat
-                self._report_at = now
-                self._log(f"{event.node}: reporting to its server")
-            elif isinstance(event, Order):
-                self._obey(event)
-            elif isinstance(event, Ack):
-                if not event.order:
-                    self._report_at = 0.0
-                elif self._job and self._job.result and event.order == self._job.order.id:
-                    self._job.acknowledged = True
-                    if self._job.order.action in LEAVING:
-                        self.leave = self._job.order.action
-            elif isinstance(event, Error):
-                if event.code == "unknown":
-                    self._secrets.refused()
-                    self._refusals += 1
-                    if self._refusals >= REFUSALS and not (self._job and self._job.is_running()):
-                        self._log(
-                            "the server knows none of this machine's secrets: rebooting for a"
-                            " new one"
-                        )
-                        self.leave = "reboot"
-                if not self.welcomed or event.code != "refused":
-                    raise Disconnect(f"the server says {event.code}: {event.reason}")
-                self._log(f"the server refused a message: {event.reason}")
+            self._hear(event, now)
         self._output += self._side.to_send()
         self.tick(now)
 
@@ -227,24 +197,14 @@ class Agent:
             if (progress := self._job.take_progress()) and not self._job.result:
                 source = self.source if progress.phase == "write" else ""
                 self._say(replace(progress, source=source))
-        job = self._job
-        if not job or not job.result or self._next:
-            return
-        if self._sent_result is not job.result and not job.acknowledged:
-            ended = "done" if isinstance(job.result, Done) else f"failed: {job.result.reason}"
-            self._log(f"order {job.order.id}: {job.order.action} {ended}")
-            self._say(job.result)
-            self._sent_result = job.result
-            self._leave_at = now + PATIENCE if job.order.action in LEAVING else 0.0
-        if self._leave_at and now >= self._leave_at:  # unacknowledged, but the order stands
-            self.leave = job.order.action
+        self._tell_result(now)
 
     def due(self) -> float:
         """Return when `tick` should be called next, if nothing else happens."""
         if not self.welcomed:
             return self._heard_at + PATIENCE
-        running = self._job is not None and self._job.is_running()
-        optional = [self._report_at, self._leave_at, self._progress_at if running else 0.0]
+        progress_at = self._progress_at if self._is_working() else 0.0
+        optional = [self._report_at, self._leave_at, progress_at]
         return min(
             self._beat_at, self._heard_at + SILENCE * self._interval, *filter(None, optional)
         )
@@ -265,6 +225,41 @@ class Agent:
 
     # ------------------------------------------------------------ what the server says
 
+    def _hear(self, event: protocol.Event, now: float) -> None:
+        if isinstance(event, protocol.NewSecret):
+            # before the proof leaves: see cod.wire.confd.protocol
+            self._secrets.learned(event.secret)
+            self._keep(self._secrets.current())
+        elif isinstance(event, Welcome):
+            self.welcomed, self._refusals = True, 0
+            self._interval, self._beat_at = event.heartbeat, now + event.heartbeat
+            self._report_at = now
+            self._log(f"{event.node}: reporting to its server")
+        elif isinstance(event, Order):
+            self._obey(event)
+        elif isinstance(event, Ack) and not event.order:
+            self._report_at = 0.0
+        elif isinstance(event, Ack):
+            if self._job and self._job.result and event.order == self._job.order.id:
+                self._job.acknowledged = True
+                if self._job.order.action in LEAVING:
+                    self.leave = self._job.order.action
+        elif isinstance(event, Error):
+            self._be_refused(event)
+
+    def _be_refused(self, error: Error) -> None:
+        if error.code == "unknown":
+            self._secrets.refused()
+            self._refusals += 1
+            if self._refusals >= REFUSALS and not self._is_working():
+                self._log(
+                    "the server knows none of this machine's secrets: rebooting for a new one"
+                )
+                self.leave = "reboot"
+        if not self.welcomed or error.code != "refused":
+            raise Disconnect(f"the server says {error.code}: {error.reason}")
+        self._log(f"the server refused a message: {error.reason}")
+
     def _obey(self, order: Order) -> None:
         if order.id == self._order and not self._next:
             self._sent_result = None  # the server asks again: it hears the result again
@@ -276,9 +271,12 @@ class Agent:
             self._job.replace()
         self._start_next()
 
+    def _is_working(self) -> bool:
+        return self._job is not None and self._job.is_running()
+
     def _start_next(self) -> None:
         """Begin the next order when no job is running: two must never write at the same time."""
-        if not self._next or (self._job and self._job.is_running()):
+        if not self._next or self._is_working():
             return
         order, self._next = self._next, None
         self._order, self._job, self._sent_result, self._leave_at = order.id, None, None, 0.0
@@ -291,6 +289,21 @@ class Agent:
             self._job = Job(order, work, self._wake)
 
     # ------------------------------------------------------------ what is said
+
+    def _tell_result(self, now: float) -> None:
+        """Send the job's result, once on each connection; leave if the order says so and nobody
+        acknowledges the result."""
+        job = self._job
+        if not job or not job.result or self._next:
+            return
+        if self._sent_result is not job.result and not job.acknowledged:
+            ended = "done" if isinstance(job.result, Done) else f"failed: {job.result.reason}"
+            self._log(f"order {job.order.id}: {job.order.action} {ended}")
+            self._say(job.result)
+            self._sent_result = job.result
+            self._leave_at = now + PATIENCE if job.order.action in LEAVING else 0.0
+        if self._leave_at and now >= self._leave_at:  # unacknowledged, but the order stands
+            self.leave = job.order.action
 
     def _say(self, message: Message) -> None:
         assert self._side
