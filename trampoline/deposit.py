@@ -141,42 +141,8 @@ class Sender:
         )
 
     def _ask(self, url: str, method: str, path: str, body: bytes, stall: float) -> dict[str, Any]:
-        host, port, folder = split(url)
-        headers = {
-            "Authorization": f"Bearer {self.deposit.secret}",
-            "Content-Length": str(len(body)),
-        }
-        try:
-            if self._closed:
-                raise _Broken("it is not wanted any more")
-            kept = self._connection
-            if kept and (kept.host, kept.port) != (host, port):  # it leads to another server
-                self._drop()
-            if self._connection is None:
-                # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
-                address: Any = (host.encode(), port)
-                self._connection = HTTPConnection(host, port, timeout=stall)
-                self._connection.sock = socket.create_connection(address, self._patience.stall)
-                self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            assert self._connection.sock
-            self._connection.sock.settimeout(stall)
-            connection = self._connection
-            connection.request(
-                method,
-                folder + path,
-                _blocks(body) if body else None,
-                headers if body else headers | {"Content-Length": "0"},
-            )
-            response = connection.getresponse()
-            status, content = response.status, response.read(1 << 16)
-        except TimeoutError:
-            raise _Broken(f"no answer for {stall:g} seconds") from None
-        except (OSError, HTTPException, ValueError, AttributeError) as error:
-            # the last two: closed by another thread
-            raise _Broken(words(error)) from None
-        if response.will_close:
-            self._drop()
-        # Interpret the answer. Raises _Broken, Behind and PrimeError.
+        """Return the server's answer. Raises _Broken, Behind and PrimeError."""
+        status, content = self._exchange(url, method, path, body, stall)
         if status in _TEMPORARY:
             raise _Broken(f"it answered {status}: {_words(content)}")
         own = url == self.deposit.url
@@ -194,6 +160,45 @@ class Sender:
         if at is None:
             return values
         raise Behind(at)
+
+    def _exchange(
+        self, url: str, method: str, path: str, body: bytes, stall: float
+    ) -> tuple[int, bytes]:
+        """Send one request; return the status and the body of the answer. Raises _Broken."""
+        host, port, folder = split(url)
+        headers = {
+            "Authorization": f"Bearer {self.deposit.secret}",
+            "Content-Length": str(len(body)),
+        }
+        try:
+            connection = self._connected(host, port, stall)
+            connection.request(method, folder + path, _blocks(body) if body else None, headers)
+            response = connection.getresponse()
+            content = response.read(1 << 16)
+        except TimeoutError:
+            raise _Broken(f"no answer for {stall:g} seconds") from None
+        except (OSError, HTTPException, ValueError, AttributeError) as error:
+            # the last two: closed by another thread
+            raise _Broken(words(error)) from None
+        if response.will_close:
+            self._drop()
+        return response.status, content
+
+    def _connected(self, host: str, port: int, stall: float) -> HTTPConnection:
+        if self._closed:
+            raise _Broken("it is not wanted any more")
+        kept = self._connection
+        if kept and (kept.host, kept.port) != (host, port):  # it leads to another server
+            self._drop()
+        if self._connection is None:
+            # Bytes, because text would need the IDNA codec, which the ramdisk does not carry.
+            address: Any = (host.encode(), port)
+            self._connection = HTTPConnection(host, port, timeout=stall)
+            self._connection.sock = socket.create_connection(address, self._patience.stall)
+            self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert self._connection.sock
+        self._connection.sock.settimeout(stall)
+        return self._connection
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
