@@ -116,38 +116,13 @@ def report(
         },
     )
     _put(node, "memory", {"mib": str(memory(root))})
-    text = _raw(root / "proc/cpuinfo")
-    fields = dict(re.findall(r"^(\S.*?)\s*:\s*(.*)$", text, re.M))
-    model = _clean(fields.get("model name", ""))
-    cpu = _put(
-        node,
-        "cpu",
-        {
-            "count": str(len(re.findall(r"^processor\s*:", text, re.M)) or 1),
-            "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
-            "model": model,
-            "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
-            "arch": os.uname().machine,
-        },
-    )
-    for flag in sorted(FLAGS & set(fields.get("flags", "").split())):
-        SubElement(cpu, "flag").text = flag
+    _add_cpu(node, root)
     wired = nics(root, boot_mac)
     neighbours = heard([nic.name for nic in wired])
     for nic in wired:
         boot = "yes" if nic.mac == boot_mac else "no"
-        element = _put(
-            node,
-            "nic",
-            {
-                "name": nic.name,
-                "mac": nic.mac,
-                "driver": nic.driver,
-                "link": nic.link,
-                "speed": str(nic.speed or ""),
-                "boot": boot,
-            },
-        )
+        facts = asdict(nic) | {"speed": str(nic.speed or ""), "boot": boot}
+        element = _put(node, "nic", facts)
         if nic.name in neighbours:
             _put(element, "neighbour", neighbours[nic.name]._asdict())
     for disk in disks:
@@ -216,6 +191,25 @@ def _device_size(device: bytes) -> int:
     if size in (0, 0xFFFF):  # empty socket, unknown
         return 0
     return (size & 0x7FFF) // 1024 if size & 0x8000 else size
+
+
+def _add_cpu(node: Element, root: Path) -> None:
+    text = _raw(root / "proc/cpuinfo")
+    fields = dict(re.findall(r"^(\S.*?)\s*:\s*(.*)$", text, re.M))
+    model = _clean(fields.get("model name", ""))
+    cpu = _put(
+        node,
+        "cpu",
+        {
+            "count": str(len(re.findall(r"^processor\s*:", text, re.M)) or 1),
+            "sockets": str(len(set(re.findall(r"^physical id\s*:\s*(\d+)", text, re.M))) or 1),
+            "model": model,
+            "mhz": str(_mhz(root, model, fields.get("cpu MHz", "")) or ""),
+            "arch": os.uname().machine,
+        },
+    )
+    for flag in sorted(FLAGS & set(fields.get("flags", "").split())):
+        SubElement(cpu, "flag").text = flag
 
 
 def _mhz(root: Path, model: str, measured: str) -> int:
@@ -397,16 +391,7 @@ def _add_disk(node: Element, disk: Disk) -> None:
         },
     )
     for part in disk.partitions:
-        _put(
-            element,
-            "partition",
-            {
-                "number": str(part.number),
-                "start": str(part.start),
-                "size": str(part.size),
-                "name": part.name,
-            },
-        )
+        _put(element, "partition", {name: str(value) for name, value in asdict(part).items()})
 
 
 # ---------------------------------------------------------------- files
