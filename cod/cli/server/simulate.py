@@ -173,25 +173,21 @@ def _simulate(
             click.echo(remark, err=True)
             reported.add(remark)
         runs.append((value, simulation, simulation.result()))
-    results = [(value, result) for value, _, result in runs]
-    charts = (
-        of_sweep(runs[0][1].scenario.name, key, results, _known(results[0][1], figures))
-        if sweep
-        else of_run(runs[0][1])
-    )
-    answer = (
-        {"sweep": key, "runs": [{"value": value, **result} for value, result in results]}
-        if sweep
-        else runs[0][2]
-    )
+    _, first, answer = runs[0]
+    if sweep:
+        results = [(value, result) for value, _, result in runs]
+        charts = of_sweep(first.scenario.name, key, results, _known(answer, figures))
+        answer = {"sweep": key, "runs": [{"value": value, **result} for value, result in results]}
+        views = iter([_swept(key, results)])
+    else:
+        charts, views = of_run(first), _views(answer)
     if out:
         _write(Path(out), charts, answer)
     if as_json:
         print_json(answer)
-    elif sweep:
-        print_rich(_swept(key, results))
-    else:
-        _show(runs[0][2])
+        return
+    for view in views:
+        print_rich(view)
 
 
 # ---------------------------------------------------------------- what is run
@@ -359,86 +355,71 @@ def _share(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{100 * value:.{digits}f} %"
 
 
-def _show(result: dict[str, Any]) -> None:
-    """Print one run."""
-    moved, power, used = result["reallocation"], result["power"], result["utilisation"]
-    rows = []
-    for priority, asked in result["requests"].items():
-        ready, jobs = (
-            result["waiting"]["ready"].get(priority, {}),
-            result["waiting"]["jobs"].get(priority, {}),
-        )
-        farm = result["farms"].get(priority, {})
-        rows.append(
-            (
-                priority,
-                asked["submitted"],
-                _share(result["satisfied"][priority]),
-                asked["rejected"],
-                _seconds(ready.get("mean")),
-                _seconds(ready.get("median")),
-                _seconds(ready.get("p95")),
-                _seconds(jobs.get("mean")),
-                _share(farm.get("share")),
-            )
-        )
-    print_rich(
+def _views(result: dict[str, Any]) -> Iterator[Any]:
+    """Yield the tables and sentences about one run."""
+    yield (
         f"{result['scenario']}: {result['nodes']} nodes, {result['days']:g} days, seed"
         f" {result['seed']}"
     )
     if result["limit_days"] > result["days_of_demand"]:
         left = result["unfinished_jobs"]
         limit = f"{result['limit_days']:g} days (run_on)"
-        print_rich(
+        yield (
             f"jobs that had not ended at the limit of {limit}: {left}"
             if left
             else f"all jobs of {result['days_of_demand']:g} days have ended; the limit is {limit}"
         )
-    print_rich(
-        table(
-            (
-                "PRIORITY",
-                "REQUESTS",
-                "GRANTED",
-                "REJECTED",
-                "WAIT MEAN",
-                "MEDIAN",
-                "P95",
-                "JOBS' WAIT",
-                "FARM SERVED",
-            ),
-            rows,
-        )
-    )
-    for kind, rows_of_kind in result["by"].items():
-        if len(rows_of_kind) > (kind == "queue"):
-            print_rich(_labelled(kind, rows_of_kind))
-            if len(rows_of_kind) > LISTED:
-                print_rich(f"{len(rows_of_kind)} in all, those that used most; --json has all")
-    for booked in _booked(result):
-        print_rich(booked)
-    shares = ", ".join(
+    yield _by_priority(result)
+    for kind, rows in result["by"].items():
+        if len(rows) > (kind == "queue"):
+            yield _labelled(kind, rows)
+            if len(rows) > LISTED:
+                yield f"{len(rows)} in all, those that used most; --json has all"
+    yield from _booked(result)
+    moved, power, used = result["reallocation"], result["power"], result["utilisation"]
+    shares = (
         f"{name} {_share(used[name])}" for name in ("active", "moving", "warm", "cold", "aside")
     )
     per_hour = moved["reallocations_per_node_hour"] or 0.0
-    print_rich(f"nodes: {shares}")
-    print_rich(
+    yield f"nodes: {', '.join(shares)}"
+    yield (
         f"taken: {moved['taken']} nodes in {moved['reclaims']} reclaims ({per_hour:.4f} per"
         f" node-hour), {moved['given_back']} given back, {moved['seized']} seized;"
         f" {moved['leases_expired']} leases ran out"
     )
-    print_rich(
+    yield (
         f"energy: {power['kwh']:,.0f} kWh, {power['kwh_saved']:,.0f} saved; {power['wakes']} wakes "
         f"({power['wakes_failed']} failed), {result['failures']} failures"
     )
     faults = result["faults"]
     if any(faults.values()):
-        print_rich(
+        yield (
             f"boots that failed: {faults['wrong_templates']} wrong templates;"
             f" {faults['healthy_set_aside']} times a healthy node was set aside,"
             f" {faults['failing_set_aside']} times a failing one; {faults['given_back']} given"
             f" back; {_share(faults['healthy_lost'], 3)} of healthy nodes' time lost"
         )
+
+
+def _by_priority(result: dict[str, Any]) -> Any:
+    """Return the table of requests and of their waiting, by priority."""
+    waiting = result["waiting"]
+    rows = []
+    for priority, asked in result["requests"].items():
+        ready = waiting["ready"].get(priority, {})
+        rows.append(
+            (
+                priority,
+                asked["submitted"],
+                _share(result["satisfied"][priority]),
+                asked["rejected"],
+                *(_seconds(ready.get(figure)) for figure in ("mean", "median", "p95")),
+                _seconds(waiting["jobs"].get(priority, {}).get("mean")),
+                _share(result["farms"].get(priority, {}).get("share")),
+            )
+        )
+    waits = ("WAIT MEAN", "MEDIAN", "P95", "JOBS' WAIT")
+    return table(("PRIORITY", "REQUESTS", "GRANTED", "REJECTED", *waits, "FARM SERVED"), rows)
 
 
 def _booked(result: dict[str, Any]) -> Iterator[Any]:
