@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
 from ipaddress import IPv4Network
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cod.cli.show import client, for_programs, print_json, print_table, with_json
-from cod.client import SITE_FILE, ApiError, path
+from cod.client import SITE_FILE, ApiError, Client, path
 
 if TYPE_CHECKING:
     from cod.policy.hardware.bmc_match import BmcMatch
@@ -108,37 +108,30 @@ def sweep(
     hosts = _hosts(network)
     if sum((ca is not None, pin, insecure)) > 1:
         raise click.UsageError("of --ca, --pin and --insecure one may be given")
-    # the server reads the file, too, and from another folder
-    options = {"ca": str(Path(ca).absolute())} if ca else {"insecure": "yes"} if insecure else {}
-    signs = _accounts(ctx, accounts)
+    credentials = _accounts(ctx, accounts)
     api = client(ctx)
     nodes = {node["name"]: node for node in api.every("/nodes") if node["state"] != "retired"}
-    how: dict[str, Any] = {
-        "pin": pin,
-        "pinned": _pinned(nodes),
-        "suite": suite or "",
-        "https": port,
-    }
-    swept = _swept(hosts, partial(Sweep, accounts=signs, options=options, **how), at_once, ssdp)
+    options = {"insecure": "yes"} if insecure else {}
+    if ca:  # the server reads the file, too, and from another folder
+        options["ca"] = str(Path(ca).absolute())
+    begin = partial(
+        Sweep,
+        accounts=credentials,
+        options=options,
+        pin=pin,
+        pinned=_pinned(nodes),
+        suite=suite or "",
+        https=port,
+    )
+    swept = _swept(hosts, begin, at_once, ssdp)
     systems = [system for each in swept for system in each.systems]
     matches = match(systems, [_machine(node) for node in nodes.values()])
-    failed: dict[str, str] = {}
     taken = [one for one in matches if take and one.outcome == "new"]
-    for one in taken:
-        settings = {
-            "power_driver": one.system.driver,
-            "power_address": one.system.address,
-            "power_account": one.system.account,
-        }
-        try:
-            api.patch(path("nodes", one.node), settings)
-        except ApiError as error:
-            failed[one.node] = str(error)
-    switched = [one for one in matches if one in taken or one.outcome == "known"]
-    switched = [one for one in switched if one.node not in failed]
+    failed = _take(api, taken)
     on = [
         one.node
-        for one in switched
+        for one in matches
+        if (one in taken or one.outcome == "known") and one.node not in failed
         if power_on and nodes[one.node]["state"] in WAITING and one.system.power == "off"
     ]
     failed |= _power_on(api, on, power_on or 1, every)
@@ -251,7 +244,23 @@ def _machine(node: dict[str, Any]) -> Any:
     )
 
 
-def _power_on(api: Any, names: list[str], at_once: int, every: float) -> dict[str, str]:
+def _take(api: Client, matches: Iterable[BmcMatch]) -> dict[str, str]:
+    """Have each match's system switch its node; return the error by name for nodes refused."""
+    failed: dict[str, str] = {}
+    for one in matches:
+        settings = {
+            "power_driver": one.system.driver,
+            "power_address": one.system.address,
+            "power_account": one.system.account,
+        }
+        try:
+            api.patch(path("nodes", one.node), settings)
+        except ApiError as error:
+            failed[one.node] = str(error)
+    return failed
+
+
+def _power_on(api: Client, names: list[str], at_once: int, every: float) -> dict[str, str]:
     """Request that the nodes are powered on, in groups with pauses; return the error by name for
     those refused. The server's power part tells each node to boot from the network, and switches it
     on."""
