@@ -6,7 +6,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import click
 
@@ -93,13 +93,13 @@ def _check_not_rejected(api: Client, name: str, ended: bool) -> None:
 class Silent:
     """Shows nothing."""
 
-    def __enter__(self) -> Silent:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         return None
 
-    def show(self, nodes: list[Any]) -> None:
+    def show(self, value: Any) -> None:
         """Print nothing."""
 
 
@@ -109,9 +109,9 @@ class Lines(Silent):
     def __init__(self) -> None:
         self._states: dict[str, str] = {}
 
-    def show(self, nodes: list[Any]) -> None:
-        """Print the changes."""
-        for node in nodes:
+    def show(self, value: list[Any]) -> None:
+        """Print the changes of these nodes."""
+        for node in value:
             if self._states.get(node["name"]) != node["state"]:
                 self._states[node["name"]] = node["state"]
                 where = f" {node['address']}" if node["address"] else ""
@@ -119,7 +119,20 @@ class Lines(Silent):
                 click.echo(f"{host} ({node['name']}): {word}{where}")
 
 
-class Bars(Silent):
+class Live(Silent):
+    """A view at a terminal, which is kept up to date by `_progress` of rich."""
+
+    _progress: Any
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+
+class Bars(Live):
     """A bar for each node."""
 
     def __init__(self) -> None:
@@ -134,16 +147,9 @@ class Bars(Silent):
             console=console(),
         )
 
-    def __enter__(self) -> Bars:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def show(self, nodes: list[Any]) -> None:
-        """Update the bars."""
-        for node in nodes:
+    def show(self, value: list[Any]) -> None:
+        """Update the bars of these nodes."""
+        for node in value:
             name = node["name"]
             if name not in self._bars:
                 self._bars[name] = self._progress.add_task(

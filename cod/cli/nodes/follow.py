@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cod.cli.show import console, node_word
-from cod.cli.wait import POLL, TimedOut
+from cod.cli.wait import POLL, Live, Silent, TimedOut
 from cod.client import Client
 from cod.quantity import exact_span
 
@@ -28,7 +28,7 @@ def follow(
 ) -> Any:
     """Fetch the `noun` at `place` until its state is one of `over`; return its last value."""
     until = clock() + timeout
-    with _Bar(noun) if sys.stdout.isatty() and not quiet else _Lines(noun, quiet) as view:
+    with Silent() if quiet else _Bar(noun) if sys.stdout.isatty() else _Lines(noun) as view:
         while (value := api.get(place))["state"] not in over:
             view.show(value)
             if clock() > until:
@@ -41,28 +41,22 @@ def follow(
     return value
 
 
-class _Lines:
-    """A printer of one line for each change of state; prints nothing if `quiet`."""
+class _Lines(Silent):
+    """A printer of one line for each change of state."""
 
-    def __init__(self, noun: str, quiet: bool) -> None:
-        self._noun, self._quiet, self._last = noun, quiet, ("", "")
-
-    def __enter__(self) -> _Lines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
+    def __init__(self, noun: str) -> None:
+        self._noun, self._last = noun, ("", "")
 
     def show(self, value: Any) -> None:
         """Print the changes."""
         now = (value["state"], value["node_state"])
-        if now != self._last and not self._quiet:
+        if now != self._last:
             word = node_word(value["node_state"])
             click.echo(f"{value['node']}: {self._noun} {value['state']}, node {word}")
         self._last = now
 
 
-class _Bar(_Lines):
+class _Bar(Live):
     """A bar of bytes."""
 
     def __init__(self, noun: str) -> None:
@@ -75,7 +69,6 @@ class _Bar(_Lines):
             TransferSpeedColumn,
         )
 
-        super().__init__(noun, quiet=True)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -85,13 +78,6 @@ class _Bar(_Lines):
             console=console(),
         )
         self._task = self._progress.add_task(noun, total=None)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
     def show(self, value: Any) -> None:
         """Update the bar."""
