@@ -211,21 +211,23 @@ def _make_option(field: RecordField, new: bool) -> Callable[[Option], Option]:
 
 
 def _type(field: RecordField, new: bool) -> click.ParamType[Any]:
-    kind: click.ParamType[Any] = click.STRING
+    null = [field.about.null] if field.clears and not new else []
+    if field.choices and not field.several:
+        return click.Choice([*field.choices, *null])
+    return OrNone(_value_type(field), *null) if null else _value_type(field)
+
+
+def _value_type(field: RecordField) -> click.ParamType[Any]:
     if field.several:
-        kind = WORD_LIST
-    elif field.choices:
-        clearing = [field.about.null] if field.clears and not new else []
-        return click.Choice([*field.choices, *clearing])
-    elif field.about.kind is FieldKind.SPAN:
-        kind = SPAN_OR_ZERO if field.about.least == 0 else SPAN
-    elif field.about.kind is FieldKind.SIZE:
-        kind = SIZE
-    elif field.about.kind is FieldKind.MOMENT:
-        kind = MOMENT
-    elif field.type in (int, float):
-        kind = click.INT if field.type is int else click.FLOAT
-    return OrNone(kind, field.about.null) if field.clears and not new else kind
+        return WORD_LIST
+    match field.about.kind:
+        case FieldKind.SPAN:
+            return SPAN_OR_ZERO if field.about.least == 0 else SPAN
+        case FieldKind.SIZE:
+            return SIZE
+        case FieldKind.MOMENT:
+            return MOMENT
+    return {int: click.INT, float: click.FLOAT}.get(field.type, click.STRING)
 
 
 def _help(field: RecordField, new: bool) -> str:
