@@ -212,32 +212,31 @@ class _DirectoryReader:
     def members(self) -> Iterator[Entry]:
         """Yield the members of the groups that give roles, at most `MOST` of each attribute of a
         group."""
+        base, attributes = self._ldap.SCOPE_BASE, [*self._attributes, "objectClass"]
         for group in self._rules.groups:
-            try:
-                found = self._search(
-                    group.dn, self._ldap.SCOPE_BASE, "(objectClass=*)", [*MEMBERS, "memberUid"], 1
+            for is_name, text in self._members_of(group.dn):
+                one = (
+                    self.called(text)
+                    if is_name
+                    else self._one(text, base, self._whoever, attributes=attributes)
                 )
-            except self._hidden:
-                continue  # `_roles` says so
-            for _, entry in found:
-                # Active Directory returns large groups in pieces, "member;range=0-1499". Only the
-                # first piece is read here; other members get their roles when they sign in.
-                for attribute, values in entry.items():
-                    named = attribute.lower() == "memberuid"
-                    for value in values[:MOST]:
-                        text = value.decode(errors="replace")
-                        one = (
-                            self.called(text)
-                            if named
-                            else self._one(
-                                text,
-                                self._ldap.SCOPE_BASE,
-                                self._whoever,
-                                attributes=[*self._attributes, "objectClass"],
-                            )
-                        )
-                        if one is not None and self._may_sign_in(*one):
-                            yield one
+                if one is not None and self._may_sign_in(*one):
+                    yield one
+
+    def _members_of(self, dn: str) -> Iterator[tuple[bool, str]]:
+        """Yield whether it is a sign-in name, and the name or the distinguished name, of each
+        member of a group."""
+        wanted = [*MEMBERS, "memberUid"]
+        try:
+            found = self._search(dn, self._ldap.SCOPE_BASE, "(objectClass=*)", wanted, 1)
+        except self._hidden:
+            return  # `_roles` says so
+        for _, entry in found:
+            # Active Directory returns large groups in pieces, "member;range=0-1499". Only the
+            # first piece is read here; other members get their roles when they sign in.
+            for attribute, values in entry.items():
+                for value in values[:MOST]:
+                    yield attribute.lower() == "memberuid", value.decode(errors="replace")
 
     def _may_sign_in(self, dn: str, entry: Mapping[str, list[bytes]]) -> bool:
         """Return whether the entry is below the base of the site's searches, and not a group:
