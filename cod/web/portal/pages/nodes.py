@@ -4,7 +4,6 @@ history and its actions."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -79,69 +78,75 @@ def _meant(query: NodeQuery) -> str:
 
 
 def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
-    works = RequiredRight(Right.USE, "node", ask.names.name)
-    reads = replace(works, single=SingleRight.CONSOLES)
+    name, is_admin = ask.names.name, ask.who.admin
     view, bindings, history, conflicts = views.node_in_full(
-        tx, ask.names.name, ask.site.policy, ask.who.groups
+        tx, name, ask.site.policy, ask.who.groups
     )
-    holder = views.vcluster_alone(tx, view.vcluster) if view.vcluster else None
-    accounts = {"": "none"} | {account.name: account.name for account in ask.site.accounts}
-    immune = view.immune_until is not None and view.immune_until > ask.now
-    uses = allows(tx, ask.who, works)
-    console: ConsoleReply | None = None
-    if allows(tx, ask.who, reads):
-        found = consoles.readable(
-            tx, name=ask.names.name, rules=ask.site.consoles, everything=ask.who.admin, now=ask.now
-        )
-        console = console_reply(ask.consoles, found, None, SHOWN)
-    ports = switch_ports.of_node(tx, name=view.node.name) if ask.who.admin else []
+    node = view.node
+    uses = allows(tx, ask.who, RequiredRight(Right.USE, "node", name))
+    console = _console(tx, ask)
+    ports = switch_ports.of_node(tx, name=name) if is_admin else []
     tested: float | None = None
     health: Mapping[str, Mapping[str, float]] = {}
-    if ask.who.admin:
-        tested, health = burnins.disks_health(tx, name=view.node.name)
+    if is_admin:
+        tested, health = burnins.disks_health(tx, name=name)
     disks = [
         (*_disk(each), *(_smart(health.get(_part(each), {})) if tested else ()))
-        for each in nodes.parts(view.node, "disk")
+        for each in nodes.parts(node, "disk")
     ]
+    accounts = {"": "none"} | {account.name: account.name for account in ask.site.accounts}
+    immune = view.immune_until is not None and view.immune_until > ask.now
     return {
         "view": view,
-        "holder": holder,
-        "node": view.node,
+        "holder": views.vcluster_alone(tx, view.vcluster) if view.vcluster else None,
+        "node": node,
         "bindings": bindings,
         "history": history,
         "conflicts": conflicts,
-        "facts": [fact for fact in nodes.hardware(view.node) if not fact[0].startswith(_IN_TABLES)],
+        "facts": [fact for fact in nodes.hardware(node) if not fact[0].startswith(_IN_TABLES)],
         "tables": [
-            ("Network interfaces", NIC_HEADS, _nics(nodes.parts(view.node, "nic"), ports)),
+            ("Network interfaces", NIC_HEADS, _nics(nodes.parts(node, "nic"), ports)),
             ("Disks", DISK_HEADS if tested else DISK_HEADS[:4], disks),
         ],
         "tested": tested,
-        "phrase": nodes.phrase(view.node, pci_names.installed().short),
-        "pci": pci_devices(view.node),
-        "kept": nodes.kept(view.node),
+        "phrase": nodes.phrase(node, pci_names.installed().short),
+        "pci": pci_devices(node),
+        "kept": nodes.kept(node),
         "life": life(history, ask.now),
-        "rule": states.NODE_RULES[states.NodeState(view.node.state)],
-        "offered": _offered(view.node.state) if ask.who.admin else (),
-        "may_go": inventory.may_be_deleted(view.node),
-        "switches": view.node.power_driver != "none" and uses,
+        "rule": states.NODE_RULES[states.NodeState(node.state)],
+        "may_go": inventory.may_be_deleted(node),
+        "switches": node.power_driver != "none" and uses,
         "console": console,
         "uses": uses,
         "types": console is not None and not console.untyped and uses,
         "keys": KEYS,
         "whole_console": SHOWN_WHOLE,
-        "wishes": nodes.power_wishes(tx, name=view.node.name) if ask.who.admin else [],
+        "offered": _offered(node.state) if is_admin else (),
+        "wishes": nodes.power_wishes(tx, name=name) if is_admin else (),
         "ports": ports,
-        "places": nodes.places_of(tx, name=view.node.name) if ask.who.admin else [],
-        "port_switches": [switch.name for switch in ask.site.switches] if ask.who.admin else [],
+        "places": nodes.places_of(tx, name=name) if is_admin else (),
+        "port_switches": [switch.name for switch in ask.site.switches] if is_admin else (),
         "told": facts_of(
             view,
             ask.now,
             without=ELSEWHERE,
             words={"immune_until": None if immune else formatting.NONE},
-            admin=ask.who.admin,
+            admin=is_admin,
         ),
         "settings": settings_of(view, Right.ADMIN, options={"power_account": accounts}),
     }
+
+
+def _console(tx: Tx, ask: PageCall[Named]) -> ConsoleReply | None:
+    """Return the end of the node's console; None if the caller may not read consoles."""
+    name = ask.names.name
+    reads = RequiredRight(Right.USE, "node", name, single=SingleRight.CONSOLES)
+    if not allows(tx, ask.who, reads):
+        return None
+    found = consoles.readable(
+        tx, name=name, rules=ask.site.consoles, everything=ask.who.admin, now=ask.now
+    )
+    return console_reply(ask.consoles, found, None, SHOWN)
 
 
 _IN_TABLES = ("nic", "disk", "pci ")  # facts that the page shows in tables

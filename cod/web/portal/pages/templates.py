@@ -97,32 +97,33 @@ def _begun(ask: PageCall[Names, NewQuery]) -> list[RequiredRight]:
 
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
     like = templates.resolve(tx, name=ask.query.like) if ask.query.like else None
-    text = like.document if like else ""
     found = images.every(tx, groups=ask.who.groups)
     chosen = next((one for one in found if one.name == ask.query.image), None)
-    usable = chosen is not None and chosen.state == "ready"
     names = form_names(one.name for one in found)
-    whole = _named(found, "disk", names)
+    disks = _named(found, "disk", names)
     offered = owners(tx, ask.who)
-    owner = like.group_id if like else chosen.group_id if chosen else None
-    near = [
-        name for name in whole if owner_of(name) in ("", SITE, *(group for group, _ in offered[:1]))
-    ]
-    first = names[ask.query.image] if usable else "" if ask.query.image else next(iter(near), "")
-    filled = (
-        templateform.fields_of(text)
-        if like
-        else templateform.begun(first, chosen.content if chosen and usable else "disk")
-    )
+    filled: Fields | None
+    if like:
+        filled = templateform.fields_of(like.document)
+    elif chosen and chosen.state == "ready":
+        filled = templateform.begun(names[chosen.name], chosen.content)
+    elif ask.query.image:  # there is no such image, or it is not ready
+        filled = templateform.begun("", "disk")
+    else:
+        preferred = ("", SITE, *(group for group, _ in offered[:1]))
+        near = (name for name in disks if owner_of(name) in preferred)
+        filled = templateform.begun(next(near, ""), "disk")
+    source = like or chosen
+    owner = source.group_id if source else None
     return {
         "chosen": chosen,
         "like": like,
-        "text": text,
+        "text": like.document if like else "",
         "filled": filled,
         "was": (filled or Fields()).one,
         "owners": offered,
         "owner": _names(tx)[owner] if owner is not None else "",
-        "disks": whole,
+        "disks": disks,
         "partitions": _named(found, "partition", names),
         "files": _named(found, "file", names),
         "choices": requirements_form.choices(types.every(tx)),

@@ -159,24 +159,11 @@ _BY_HAND = ("preemptible", "isolated", "homes")  # the page has fields of its ow
 
 
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
-    was, asked = _before(tx, ask.query), _NOTHING
-    if was:
-        request = views.request(tx, ask.query.request)
-        made = views.vcluster_alone(tx, f"{request.vcluster}@{request.request.vcluster_id}")
-        was |= {
-            "name": made.vcluster.name,
-            "group": made.group,
-            "lease": quantity.exact_span(made.vcluster.lease_time),
-        }
-        was |= {
-            name: was[f"tuples.0.{old}"]
-            for name, old in (("size", "count"), ("template", "template"), ("xml", "xml"))
-        }
-        asked = replace(_NOTHING, **set_values(Vcluster, made.vcluster))
-        was["isolated"] = "true" if made.vcluster.isolated else ""
+    if ask.query.request:
+        was, asked = _again(tx, ask.query)
     else:
         was = _picked(tx, ask.query)
-        asked = replace(asked, preemptible=ask.query.preemptible)
+        asked = replace(_NOTHING, preemptible=ask.query.preemptible)
     return node_choices(tx, ask) | {
         "preemptible": asked.preemptible,
         "settings": settings_of(asked, Right.USE, without=_BY_HAND),
@@ -194,6 +181,23 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
             and offered(ask.who, Right.USE, one.volume.group_id)
         ],
     }
+
+
+def _again(tx: Tx, query: NewQuery) -> tuple[dict[str, str], AskedVcluster]:
+    """Return the fields, and the cluster to ask for, with the values of an earlier request."""
+    was, view = _before(tx, query), views.request(tx, query.request)
+    made = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}")
+    cluster = made.vcluster
+    was |= {
+        "name": cluster.name,
+        "group": made.group,
+        "lease": quantity.exact_span(cluster.lease_time),
+        "isolated": "true" if cluster.isolated else "",
+        "size": was["tuples.0.count"],
+        "template": was["tuples.0.template"],
+        "xml": was["tuples.0.xml"],
+    }
+    return was, replace(_NOTHING, **set_values(Vcluster, cluster))
 
 
 def _picked(tx: Tx, query: NewQuery) -> dict[str, str]:
