@@ -248,16 +248,8 @@ def _apply(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Path, written: s
             _dress(tree, member)
         return
     folder, last = resolve(tree, parts[:-1], make=True), parts[-1]
-    if last == ".wh..wh..opq":
-        _clear(folder, written)
-        return
-    if last.startswith(".wh..wh."):  # what AUFS keeps for itself
-        return
     if last.startswith(".wh."):
-        hidden = last.removeprefix(".wh.")
-        if hidden in ("", ".", ".."):
-            raise BadImage(f"{member.name!r} hides no file")
-        _remove(folder / hidden)
+        _hide(folder, last.removeprefix(".wh."), member.name, written)
         return
     place = folder / last
     written.update((place, *place.parents))
@@ -288,6 +280,16 @@ def _apply(tar: tarfile.TarFile, member: tarfile.TarInfo, tree: Path, written: s
     else:
         raise BadImage(f"{member.name!r} is a device, a pipe or of a type that is not known")
     _dress(place, member)
+
+
+def _hide(folder: Path, hidden: str, whiteout: str, written: set[Path]) -> None:
+    """Remove what a whiteout hides from the lower layers: one file, or all of a folder."""
+    if hidden == ".wh..opq":
+        _clear(folder, written)
+    elif hidden in ("", ".", ".."):
+        raise BadImage(f"{whiteout!r} hides no file")
+    elif not hidden.startswith(".wh."):  # what AUFS keeps for itself
+        _remove(folder / hidden)
 
 
 def _dress(place: Path, member: tarfile.TarInfo) -> None:

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -125,6 +125,9 @@ class Agent:
         }
 
 
+_SWITCHING = {"on": Agent.on, "off": Agent.off, "reset": Agent.reset}
+
+
 def console_lines(agents: Sequence[Agent]) -> Iterator[tuple[Agent, str]]:
     """Yield the lines of the agents' consoles, each with its agent, as soon as they are written;
     endless."""
@@ -169,21 +172,12 @@ class _Switch(socketserver.StreamRequestHandler):
         if op == "list":
             every = {id(each): each.describe() for each in self.server.agents.values()}
             return {"ok": True, "nodes": list(every.values())}
-        acts: dict[str, Callable[[Agent], None]] = {
-            "on": Agent.on,
-            "off": Agent.off,
-            "reset": Agent.reset,
-            "status": lambda _: None,
-            "console-path": lambda _: None,
-        }
-        if agent is None or op not in acts:
-            return {
-                "ok": False,
-                "error": (
-                    f"there is no agent {asked.get('node')!r}" if op in acts else f"no op {op!r}"
-                ),
-            }
-        acts[op](agent)
+        if op not in (*_SWITCHING, "status", "console-path"):
+            return {"ok": False, "error": f"no op {op!r}"}
+        if agent is None:
+            return {"ok": False, "error": f"there is no agent {asked.get('node')!r}"}
+        if op in _SWITCHING:
+            _SWITCHING[op](agent)
         return {"ok": True, **agent.describe()}
 
 

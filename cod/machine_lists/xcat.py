@@ -44,32 +44,38 @@ def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of a file of stanzas, or of a folder of tables."""
     nodes: defaultdict[str, dict[str, str]] = defaultdict(dict)
     if path.is_dir():
-        for table, columns in _TABLES.items():
-            file = path / f"{table}.csv"
-            for where, row in _rows(file) if file.exists() else ():
-                name = row.get("node", "")
-                if table != "mac" and name not in nodes:
-                    reason = "mac.csv has no such node: it may be a group, or an expression"
-                    yield NotTaken(where, name, reason)
-                    continue
-                nodes[name].update(
-                    {
-                        f"bmc{key}" if key in ("username", "password") else key: row[key]
-                        for key in columns
-                        if row.get(key)
-                    }
-                )
+        yield from _read_tables(path, nodes)
     else:
-        name = ""
-        for line in text_of(path).splitlines():
-            if line and not line[0].isspace() and line.rstrip().endswith(":"):
-                name = line.strip().rstrip(":")
-                nodes[name] = {}
-            elif name and "=" in line:
-                key, _, value = line.strip().partition("=")
-                nodes[name][key] = value.strip()
+        _read_stanzas(text_of(path), nodes)
     for name, attributes in nodes.items():
         yield from _machine(name, attributes)
+
+
+def _read_tables(folder: Path, nodes: defaultdict[str, dict[str, str]]) -> Iterator[NotTaken]:
+    for table, columns in _TABLES.items():
+        file = folder / f"{table}.csv"
+        for where, row in _rows(file) if file.exists() else ():
+            name = row.get("node", "")
+            if table != "mac" and name not in nodes:
+                reason = "mac.csv has no such node: it may be a group, or an expression"
+                yield NotTaken(where, name, reason)
+                continue
+            attributes = nodes[name]
+            for key in columns:
+                if row.get(key):
+                    own = f"bmc{key}" if key in ("username", "password") else key
+                    attributes[own] = row[key]
+
+
+def _read_stanzas(text: str, nodes: dict[str, dict[str, str]]) -> None:
+    name = ""
+    for line in text.splitlines():
+        if line and not line[0].isspace() and line.rstrip().endswith(":"):
+            name = line.strip().rstrip(":")
+            nodes[name] = {}
+        elif name and "=" in line:
+            key, _, value = line.strip().partition("=")
+            nodes[name][key] = value.strip()
 
 
 def _machine(name: str, attributes: dict[str, str]) -> Iterator[ListedMachine | NotTaken]:

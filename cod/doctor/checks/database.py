@@ -44,7 +44,7 @@ def findings(context: Context) -> Iterator[Finding]:
                 "run `cod doctor` as root, or as the user that the server runs as",
             )
             return
-    if url.get_backend_name() != "sqlite":
+    else:
         yield from _hosts(urls)
     engine = connect(context.settings.database)
     try:
