@@ -49,14 +49,12 @@ def _names(disk: partitions.Disk, spans: Sequence[tuple[int, int]]) -> Iterator[
     if table := partitions.read_gpt(disk):
         for entry in table.entries.values():
             yield "partition UUID", partitions.guid_text(entry.guid).lower()
-            size = (entry.last - entry.first + 1) * disk.sector
-            places.add((entry.first * disk.sector, size))
-    elif partitions.has_mbr(disk):
+            places.add((entry.first * disk.sector, entry.count * disk.sector))
+    elif mbr := partitions.read_mbr(disk):
         signature = partitions.signature(disk.read(512, 0))
-        for number, mbr in enumerate(partitions.read_mbr(disk), 1):
-            if mbr.type and mbr.count:
-                if signature:
-                    yield "partition UUID", f"{signature:08x}-{number:02x}"
-                places.add((mbr.first * disk.sector, mbr.count * disk.sector))
+        for number, primary in mbr.items():
+            if signature:
+                yield "partition UUID", f"{signature:08x}-{number:02x}"
+            places.add((primary.first * disk.sector, primary.count * disk.sector))
     for start, size in sorted(places):
         yield from names.look(Slice(disk, start, min(size, disk.size - start)).read)

@@ -114,6 +114,11 @@ class GptEntry:
     attributes: int
     name: str
 
+    @property
+    def count(self) -> int:
+        """Return the number of its sectors."""
+        return self.last - self.first + 1
+
 
 @dataclass(frozen=True, slots=True)
 class Gpt:
@@ -327,34 +332,31 @@ def _mbr_entries(sector0: bytes) -> list[MbrEntry]:
     return found
 
 
-def read_mbr(disk: Disk) -> list[MbrEntry]:
-    """Return the four entries of a disk that `has_mbr`."""
-    return _mbr_entries(disk.read(512, 0))
+def read_mbr(disk: Disk) -> dict[int, MbrEntry]:
+    """Return the primary partitions of an MBR by number; {} if sector 0 is empty, or a file
+    system's boot sector."""
+    sector0 = disk.read(512, 0)
+    if sector0[510:] != b"\x55\xaa":
+        return {}
+    entries = _mbr_entries(sector0)
+    if any(entry.flag not in (0, 0x80) for entry in entries):
+        return {}
+    return {number: entry for number, entry in enumerate(entries, 1) if entry.type and entry.count}
 
 
 def has_mbr(disk: Disk) -> bool:
-    """Return whether sector 0 is an MBR with partitions, and not a file system's boot sector or
-    empty."""
-    sector0 = disk.read(512, 0)
-    if sector0[510:] != b"\x55\xaa":
-        return False
-    entries = _mbr_entries(sector0)
-    return all(e.flag in (0, 0x80) for e in entries) and any(e.type and e.count for e in entries)
+    """Return whether the disk has an MBR with partitions."""
+    return bool(read_mbr(disk))
 
 
 def places(disk: Disk) -> dict[int, tuple[int, int]]:
     """Return the places of the partitions in a disk's table, by number: (first byte, bytes)."""
-    if table := read_gpt(disk):
-        sectors = {n: (one.first, one.last - one.first + 1) for n, one in table.entries.items()}
-    elif has_mbr(disk):
-        entries = enumerate(read_mbr(disk), 1)
-        sectors = {n: (one.first, one.count) for n, one in entries if one.type and one.count}
-    else:
-        sectors = {}
+    table = read_gpt(disk)
+    entries: Mapping[int, GptEntry | MbrEntry] = table.entries if table else read_mbr(disk)
     return {
-        n: (first * disk.sector, count * disk.sector)
-        for n, (first, count) in sectors.items()
-        if 0 < count <= disk.size // disk.sector - first
+        number: (entry.first * disk.sector, entry.count * disk.sector)
+        for number, entry in entries.items()
+        if 0 < entry.count <= disk.size // disk.sector - entry.first
     }
 
 
@@ -374,15 +376,15 @@ def esp(disk: Disk) -> EspPlace | None:
     """Return the first EFI system partition that lies on the disk; None if there is none."""
     if table := read_gpt(disk):
         places = [
-            EspPlace(number, entry.first, entry.last - entry.first + 1, entry.guid, b"")
+            EspPlace(number, entry.first, entry.count, entry.guid, b"")
             for number, entry in sorted(table.entries.items())
             if type_name(entry.type) == "esp"
         ]
-    elif has_mbr(disk):
+    elif mbr := read_mbr(disk):
         signed = disk.read(444, 0)[440:].ljust(16, b"\0")
         places = [
             EspPlace(number, entry.first, entry.count, b"", signed)
-            for number, entry in enumerate(read_mbr(disk), 1)
+            for number, entry in mbr.items()
             if entry.type == TYPES["esp"][1]
         ]
     else:

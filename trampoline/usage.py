@@ -122,17 +122,15 @@ def _used(parts: Sequence[PartitionUsage], kept: Sequence[PartitionUsage]) -> It
 
 
 def _parts(disk: Disk) -> Iterator[PartitionUsage]:
-    gpt = partitions.read_gpt(disk)
-    if gpt:
+    if gpt := partitions.read_gpt(disk):
         for number, entry in gpt.entries.items():
-            start, size = entry.first * disk.sector, (entry.last - entry.first + 1) * disk.sector
+            start, size = entry.first * disk.sector, entry.count * disk.sector
             yield _part(disk, number, start, size, partitions.type_name(entry.type), entry.name)
-    elif partitions.has_mbr(disk):
-        for number, mbr in enumerate(partitions.read_mbr(disk), 1):
-            if mbr.type and mbr.count:
-                start, size = mbr.first * disk.sector, mbr.count * disk.sector
-                named = (name for name, (_, own) in TYPES.items() if own == mbr.type)
-                yield _part(disk, number, start, size, next(named, f"0x{mbr.type:02x}"), "")
+    elif mbr := partitions.read_mbr(disk):
+        for number, primary in mbr.items():
+            start, size = primary.first * disk.sector, primary.count * disk.sector
+            named = (name for name, (_, own) in TYPES.items() if own == primary.type)
+            yield _part(disk, number, start, size, next(named, f"0x{primary.type:02x}"), "")
     else:
         yield _part(disk, 0, 0, disk.size, "", "")
 
