@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import TimeoutError
 
@@ -14,7 +14,7 @@ from cod.choices import CANNOT_ORDER_BOOT, CANNOT_TELL, PowerDriverKind
 from cod.doctor.asking import PATIENCE, answers
 from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
 from cod.doctor.rows import rows
-from cod.model import Node, Site
+from cod.model import Node, PowerRule, Site
 from cod.power.accounts import NoPassword, sign_in
 from cod.power.driver import PowerError, Target
 from cod.power.loading import drivers
@@ -51,24 +51,8 @@ def findings(context: Context) -> Iterator[Finding]:
     if known is None:
         return
     yield from _boots_unordered(known)
-    machines = [
-        (node.name, node.power_driver, node.power_address, node.power_account, node.firmware)
-        for node in known
-        if node.power_driver not in CANNOT_TELL and node.power_address
-    ]
-    seen: Counter[Any] = Counter()
-    ranked: list[tuple[int, int, Any]] = []
-    for machine in machines:
-        ranked.append((seen[machine[1], machine[3]], len(ranked), machine))
-        seen[machine[1], machine[3]] += 1
-    # The machines are spread evenly over drivers and accounts.
-    asked = [machine for *_, machine in sorted(ranked, key=lambda each: each[:2])[:MOST]]
-    if not known:  # a site without machines: rules that name one machine can be tried
-        asked = [
-            (f"rule {rule.match}", rule.driver, rule.address, rule.account, None)
-            for rule in site.power
-            if rule.driver not in CANNOT_TELL and rule.address and "{" not in rule.address
-        ]
+    # without machines, the rules that name one machine can be tried
+    asked = _some(known) if known else _named_by(site.power)
     for rule in site.power:
         if rule.driver == "wol":
             yield Finding(
@@ -82,6 +66,37 @@ def findings(context: Context) -> Iterator[Finding]:
             )
     if asked:
         yield from _judged(asked, _statuses(asked, site), len(known))
+
+
+class Switched(NamedTuple):
+    """A machine whose power driver is asked for its state."""
+
+    name: str
+    driver: str
+    address: str
+    account: str | None
+    firmware: str | None = None
+
+
+def _some(known: Sequence[Node]) -> list[Switched]:
+    """Return machines, at most `MOST`, spread evenly over drivers and accounts."""
+    seen: Counter[tuple[str, str | None]] = Counter()
+    turns: list[tuple[int, Switched]] = []
+    for node in known:
+        driver, address, account = node.power_driver, node.power_address, node.power_account
+        if driver and address and driver not in CANNOT_TELL:
+            machine = Switched(node.name, driver, address, account, node.firmware)
+            turns.append((seen[driver, account], machine))
+            seen[driver, account] += 1
+    return [machine for _, machine in sorted(turns, key=lambda each: each[0])[:MOST]]
+
+
+def _named_by(rules: Sequence[PowerRule]) -> list[Switched]:
+    return [
+        Switched(f"rule {rule.match}", rule.driver, rule.address, rule.account)
+        for rule in rules
+        if rule.driver not in CANNOT_TELL and rule.address and "{" not in rule.address
+    ]
 
 
 def _boots_unordered(known: list[Node]) -> Iterator[Finding]:
@@ -119,36 +134,35 @@ def listed(names: Sequence[str]) -> str:
     return first_few(names, FEW)
 
 
-def _statuses(asked: list[Any], site: Site) -> list[str | Exception]:
+def _statuses(asked: list[Switched], site: Site) -> list[str | Exception]:
     """Ask all of them; return the power of each machine, or the error in its place."""
     known = cache(drivers)
 
-    async def ask(
-        driver: str, address: str, account: str | None, firmware: str | None, reactor: Any
-    ) -> str:
-        return await known(reactor)[driver].status(
-            Target(address, sign_in(site, account), firmware)
-        )
+    async def ask(one: Switched, reactor: Any) -> str:
+        target = Target(one.address, sign_in(site, one.account), one.firmware)
+        return await known(reactor)[one.driver].status(target)
 
-    return answers([partial(ask, *machine[1:]) for machine in asked])
+    return answers([partial(ask, machine) for machine in asked])
 
 
-def _judged(asked: list[Any], answers: list[str | Exception], in_all: int) -> Iterator[Finding]:
+def _judged(
+    asked: list[Switched], answers: list[str | Exception], in_all: int
+) -> Iterator[Finding]:
     good: Counter[str] = Counter()
-    for (name, driver, address, *_), answer in zip(asked, answers, strict=True):
+    for one, answer in zip(asked, answers, strict=True):
         if isinstance(answer, str):
-            good[driver] += 1
-        else:
-            why, remedy = f"{type(answer).__name__}: {answer}", PowerDriverKind(driver).can.remedy
-            if isinstance(answer, TimeoutError):
-                why = f"no answer within {PATIENCE:.0f} s"
-            elif isinstance(answer, PowerError):
-                why = answer.sentence
-                if answer.lasting:
-                    remedy = "correct [[account]] or [[power]] of the site file, or `cod node set`"
-            if isinstance(answer, NoPassword):
-                remedy = PASSWORD
-            yield Finding(BAD, f"{name}: {driver} at {address}: {why}", remedy)
+            good[one.driver] += 1
+            continue
+        why, remedy = f"{type(answer).__name__}: {answer}", PowerDriverKind(one.driver).can.remedy
+        if isinstance(answer, TimeoutError):
+            why = f"no answer within {PATIENCE:.0f} s"
+        elif isinstance(answer, PowerError):
+            why = answer.sentence
+            if answer.lasting:
+                remedy = "correct [[account]] or [[power]] of the site file, or `cod node set`"
+        if isinstance(answer, NoPassword):
+            remedy = PASSWORD
+        yield Finding(BAD, f"{one.name}: {one.driver} at {one.address}: {why}", remedy)
     for driver, count in good.items():
         rest = f"; {in_all} machines are known" if in_all > len(asked) else ""
         yield Finding(GOOD, f"{driver}: {count} answered{rest}")
