@@ -18,6 +18,7 @@ from cod.cli.show import (
     shown,
     table,
     table_of,
+    table_with,
     when,
     with_json,
     with_table,
@@ -36,15 +37,14 @@ def notice() -> None:
     """
 
 
-def notice_table(values: list[Any]) -> Any:
-    """Return notices for people."""
-    return table(
-        ("ID", "AT", "TO", "KIND", "SUBJECT", "DELIVERY"),
-        [
-            (v["id"], when(v["at"]), v["group"] or "(site)", v["kind"], v["subject"], _in_short(v))
-            for v in values
-        ],
-    )
+notice_table = table_with(
+    ("ID", "id"),
+    ("AT", lambda v: when(v["at"])),
+    ("TO", lambda v: v["group"] or "(site)"),
+    ("KIND", "kind"),
+    ("SUBJECT", "subject"),
+    ("DELIVERY", lambda v: _in_short(v)),
+)
 
 
 def _in_short(value: Any) -> str | None:

@@ -227,7 +227,8 @@ def _value_type(field: RecordField) -> click.ParamType[Any]:
             return SIZE
         case FieldKind.MOMENT:
             return MOMENT
-    return {int: click.INT, float: click.FLOAT}.get(field.type, click.STRING)
+    numbers: dict[Any, click.ParamType[Any]] = {int: click.INT, float: click.FLOAT}
+    return numbers.get(field.type, click.STRING)
 
 
 def _help(field: RecordField, new: bool) -> str:

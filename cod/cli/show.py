@@ -371,6 +371,13 @@ def table_of(values: Iterable[Any], *columns: tuple[str, str | Callable[[Any], o
     )
 
 
+def table_with(
+    *columns: tuple[str, str | Callable[[Any], object]],
+) -> Callable[[Iterable[Any]], Table]:
+    """Return the function that makes a table of values, with columns as in `table_of`."""
+    return lambda values: table_of(values, *columns)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table."""
     print_rich(table(columns, rows))

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import click
 
-from cod.cli.show import SPAN, console, node_word, size
+from cod.cli.show import SPAN, console, for_programs, node_word, size
 from cod.client import ApiError, Client, path
 from cod.quantity import exact_span
 
@@ -35,29 +35,20 @@ def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def wait_until(
-    api: Client,
-    name: str,
-    done: Callable[[Any], bool],
-    timeout: float,
-    *,
-    quiet: bool = False,
-) -> Any:
+def wait_until(api: Client, name: str, done: Callable[[Any], bool], timeout: float) -> Any:
     """Fetch the vcluster until it is `done`; return its last value. Ends early if its request was
     rejected or is stopped."""
-    return _watched(api, name, lambda value: value is not None and done(value), timeout, quiet)
+    return _watched(api, name, lambda value: value is not None and done(value), timeout)
 
 
-def wait_until_gone(api: Client, name: str, timeout: float, *, quiet: bool = False) -> None:
+def wait_until_gone(api: Client, name: str, timeout: float) -> None:
     """Fetch the vcluster until there is none."""
-    _watched(api, name, lambda value: value is None, timeout, quiet)
+    _watched(api, name, lambda value: value is None, timeout)
 
 
-def _watched(
-    api: Client, name: str, done: Callable[[Any], bool], timeout: float, quiet: bool
-) -> Any:
+def _watched(api: Client, name: str, done: Callable[[Any], bool], timeout: float) -> Any:
     until = time.monotonic() + timeout
-    with Silent() if quiet else Bars() if sys.stdout.isatty() else Lines() as view:
+    with Silent() if for_programs() else Bars() if sys.stdout.isatty() else Lines() as view:
         while True:
             value = _ask(api, name)
             view.show(value["nodes"] if value else [])
@@ -119,7 +110,7 @@ class Lines(Silent):
                 click.echo(f"{host} ({node['name']}): {word}{where}")
 
 
-class Live(Silent):
+class LiveView(Silent):
     """A view at a terminal, which is kept up to date by `_progress` of rich."""
 
     _progress: Any
@@ -132,7 +123,7 @@ class Live(Silent):
         self._progress.stop()
 
 
-class Bars(Live):
+class Bars(LiveView):
     """A bar for each node."""
 
     def __init__(self) -> None:

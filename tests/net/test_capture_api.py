@@ -132,7 +132,6 @@ def test_waiting_for_one_that_fails(served: Served, capsys: pytest.CaptureFixtur
             "capture",
             capture.OVER,
             9.0,
-            quiet=True,
             clock=lambda: next(times),
             sleep=lambda _: None,
         )

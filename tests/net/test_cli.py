@@ -375,7 +375,7 @@ def test_waiting_ends_when_the_request_is_rejected(served: Served) -> None:
     number = as_json(served, "request", "list", "--vcluster", made["name"])[0]["id"]
     served.tx(core_requests.decide, number, "rejected", "no such hardware", NOW)
     with pytest.raises(ApiError, match="no such hardware"):
-        wait.wait_until(served.local, "big", lambda v: False, 60.0, quiet=True)
+        wait.wait_until(served.local, "big", lambda v: False, 60.0)
 
 
 def test_waiting_shows_each_change_once(served: Served, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ from cod.cli.show import (
     progress_bar,
     shown,
     size,
-    table_of,
+    table_with,
     there_is,
     when,
     with_json,
@@ -150,7 +150,7 @@ def add(
         raise click.UsageError("--diskless is for an OCI image; a file takes --plain.")
     names = [name + each.replace(".", "-") for each in DISKLESS] if diskless else [name]
     places = [path_of("images", full_name(each, group)) for each in names]
-    values = [there_is(api, place) if if_missing else None for place in places]
+    values: list[Any] = [there_is(api, place) if if_missing else None for place in places]
     fields = {"group": group, "sha256": sha256, "plain": plain or diskless, "raw": raw}
     if any(each is None or each["state"] == "failed" for each in values):
         if oci:
@@ -216,19 +216,16 @@ def _taken_in(api: Client, name: str, timeout: float) -> Any:
     return value
 
 
-def upload_table(values: list[Any]) -> Any:
-    """Return uploads for people."""
-    return table_of(
-        values,
-        ("IMAGE", "name"),
-        ("GROUP", "group"),
-        ("THERE", lambda v: size(v["offset"])),
-        ("OF", lambda v: size(v["size"])),
-        ("BY", "actor"),
-        ("BEGUN", lambda v: when(v["created_at"])),
-        ("GIVEN UP", lambda v: when(v["expires_at"])),
-        ("UPLOAD", "id"),
-    )
+upload_table = table_with(
+    ("IMAGE", "name"),
+    ("GROUP", "group"),
+    ("THERE", lambda v: size(v["offset"])),
+    ("OF", lambda v: size(v["size"])),
+    ("BY", "actor"),
+    ("BEGUN", lambda v: when(v["created_at"])),
+    ("GIVEN UP", lambda v: when(v["expires_at"])),
+    ("UPLOAD", "id"),
+)
 
 
 @image.command()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from cod.cli.nouns import Noun
@@ -16,7 +14,7 @@ from cod.cli.show import (
     print_rich,
     shown,
     table,
-    table_of,
+    table_with,
     with_dry_run,
     with_json,
 )
@@ -33,19 +31,16 @@ def block() -> None:
     """
 
 
-def block_table(values: list[Any]) -> Any:
-    """Return blocks for people."""
-    return table_of(
-        values,
-        ("BLOCK", "name"),
-        ("NODES", lambda v: str(v["nodes"])),
-        (
-            "TYPES",
-            lambda v: ", ".join(
-                (f"{count} {name or 'not reported'}" for name, count in sorted(v["types"].items()))
-            ),
+block_table = table_with(
+    ("BLOCK", "name"),
+    ("NODES", lambda v: str(v["nodes"])),
+    (
+        "TYPES",
+        lambda v: ", ".join(
+            (f"{count} {name or 'not reported'}" for name, count in sorted(v["types"].items()))
         ),
-    )
+    ),
+)
 
 
 noun = Noun(block, "blocks", block_table)

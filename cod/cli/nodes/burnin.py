@@ -9,7 +9,7 @@ import click
 from cod.choices import BurninTest, NodeAction
 from cod.cli.nodes.follow import follow
 from cod.cli.nodes.many import Acting, acts, name_of
-from cod.cli.show import client, for_programs, node_word, shown, size, table, when
+from cod.cli.show import client, node_word, shown, size, table, table_with, when
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -98,7 +98,7 @@ def burnin(
     else:
         value = api.post(place, fields)
     if wait and not cancel:
-        value = follow(api, place, "burn-in", OVER, timeout, quiet=for_programs())
+        value = follow(api, place, "burn-in", OVER, timeout)
     shown(value, _facts)
     if wait and not cancel and value["state"] != "passed":
         raise NotPassed(f"{name} did not pass: {value['reason']}")
@@ -133,26 +133,20 @@ def _facts(value: Any) -> Any:
     )
 
 
-def _history(values: list[Any]) -> Any:
-    return table(
-        ("ASKED", "CAUSE", "TESTS", "STATE", "ENDED", "MEASURED", "REASON"),
-        [
-            (
-                when(v["asked_at"]),
-                v["cause"],
-                ", ".join(v["tests"]),
-                _state(v),
-                when(v["ended_at"]),
-                "; ".join(
-                    f"{each['part']}: {figures}"
-                    for each in v["results"]
-                    if (figures := measured(each))
-                ),
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
+_history = table_with(
+    ("ASKED", lambda v: when(v["asked_at"])),
+    ("CAUSE", "cause"),
+    ("TESTS", lambda v: ", ".join(v["tests"])),
+    ("STATE", lambda v: _state(v)),
+    ("ENDED", lambda v: when(v["ended_at"])),
+    ("MEASURED", lambda v: _all_measured(v["results"])),
+    ("REASON", "reason"),
+)
+
+
+def _all_measured(results: list[Any]) -> str:
+    found = ((each["part"], measured(each)) for each in results)
+    return "; ".join(f"{part}: {figures}" for part, figures in found if figures)
 
 
 def _state(value: Any) -> str:

@@ -10,11 +10,10 @@ from cod.cli.nodes.follow import follow
 from cod.cli.nodes.many import name_of
 from cod.cli.show import (
     client,
-    for_programs,
     node_word,
     shown,
     size,
-    table_of,
+    table_with,
     when,
     with_json,
     with_table,
@@ -93,7 +92,7 @@ def capture(
         }
         value = api.post(place, {key: given for key, given in asked.items() if given is not None})
     if wait and not cancel:
-        value = follow(api, place, "capture", OVER, timeout, quiet=for_programs())
+        value = follow(api, place, "capture", OVER, timeout)
     shown(value, facts)
     if wait and value["state"] != "done":
         raise NotCaptured(f"{name} was not captured: {value['reason']}")
@@ -109,8 +108,7 @@ def captures(ctx: click.Context) -> None:
     """
     shown(
         client(ctx).every("/captures"),
-        lambda values: table_of(
-            values,
+        table_with(
             ("NODE", "node"),
             ("IMAGE", "image"),
             ("TEMPLATE", "template"),

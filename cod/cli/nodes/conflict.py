@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from cod.cli.show import client, newest_option, shown, table, when, with_table
+from cod.cli.show import client, newest_option, shown, table_with, when, with_table
 
 
 @click.group()
@@ -19,15 +17,14 @@ def conflict() -> None:
     """
 
 
-def conflict_table(values: list[Any]) -> Any:
-    """Return conflicts for people."""
-    return table(
-        ("AT", "KIND", "SUBNET", "ADDRESS", "MAC", "ABOUT"),
-        [
-            (when(v["at"]), v["kind"], v["subnet"], v["address"], v["mac"], v["about"])
-            for v in values
-        ],
-    )
+conflict_table = table_with(
+    ("AT", lambda v: when(v["at"])),
+    ("KIND", "kind"),
+    ("SUBNET", "subnet"),
+    ("ADDRESS", "address"),
+    ("MAC", "mac"),
+    ("ABOUT", "about"),
+)
 
 
 @conflict.command("list")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.show import client, shown, table_of, when, with_table
+from cod.cli.show import client, shown, table_of, table_with, when, with_table
 from cod.quantity import counted
 
 FEW = 5  # names that a line shows
@@ -71,17 +71,14 @@ def failure_table(groups: Sequence[Mapping[str, Any]], by: str) -> Any:
     )
 
 
-def fault_table(values: Sequence[Mapping[str, Any]]) -> Any:
-    """Return the table of faults."""
-    return table_of(
-        values,
-        ("FAULT", "what"),
-        ("SINCE", lambda v: when(v["since"])),
-        ("ENDED", lambda v: when(v["ended"])),
-        ("AFFECTS", lambda v: _few(v["affects"])),
-        ("WAITING", lambda v: _few(v["waits"])),
-        ("ABOUT", "about"),
-    )
+fault_table = table_with(
+    ("FAULT", "what"),
+    ("SINCE", lambda v: when(v["since"])),
+    ("ENDED", lambda v: when(v["ended"])),
+    ("AFFECTS", lambda v: _few(v["affects"])),
+    ("WAITING", lambda v: _few(v["waits"])),
+    ("ABOUT", "about"),
+)
 
 
 def _few(names: Sequence[str]) -> str:

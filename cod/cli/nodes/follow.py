@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from cod.cli.show import console, node_word
-from cod.cli.wait import POLL, Live, Silent, TimedOut
+from cod.cli.show import console, for_programs, node_word
+from cod.cli.wait import POLL, LiveView, Silent, TimedOut
 from cod.client import Client
 from cod.quantity import exact_span
 
@@ -22,13 +22,14 @@ def follow(
     over: Container[str],
     timeout: float,
     *,
-    quiet: bool = False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Any:
     """Fetch the `noun` at `place` until its state is one of `over`; return its last value."""
     until = clock() + timeout
-    with Silent() if quiet else _Bar(noun) if sys.stdout.isatty() else _Lines(noun) as view:
+    with (
+        Silent() if for_programs() else _Bar(noun) if sys.stdout.isatty() else _Lines(noun) as view
+    ):
         while (value := api.get(place))["state"] not in over:
             view.show(value)
             if clock() > until:
@@ -56,7 +57,7 @@ class _Lines(Silent):
         self._last = now
 
 
-class _Bar(Live):
+class _Bar(LiveView):
     """A bar of bytes."""
 
     def __init__(self, noun: str) -> None:

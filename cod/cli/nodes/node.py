@@ -49,6 +49,7 @@ from cod.cli.show import (
     shown,
     size,
     table,
+    table_with,
     when,
     with_json,
     with_table,
@@ -268,21 +269,13 @@ def history(ctx: click.Context, name: str, limit: int) -> None:
     shown(values, history_table)
 
 
-def history_table(values: list[Any]) -> Any:
-    """Return the table of transitions."""
-    return table(
-        ("AT", "EVENT", "STATE", "CAUSE", "BY"),
-        [
-            (
-                when(h["at"]),
-                h["event"],
-                node_word(h["to_state"]),
-                "\n".join([h["cause"], *map(_erased, h["erased"])]),
-                h["actor"],
-            )
-            for h in values
-        ],
-    )
+history_table = table_with(
+    ("AT", lambda v: when(v["at"])),
+    ("EVENT", "event"),
+    ("STATE", lambda v: node_word(v["to_state"])),
+    ("CAUSE", lambda v: "\n".join([v["cause"], *map(_erased, v["erased"])])),
+    ("BY", lambda v: v["actor"]),
+)
 
 
 def _erased(disk: dict[str, Any]) -> str:

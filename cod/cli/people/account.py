@@ -19,8 +19,8 @@ from cod.cli.show import (
     print_json,
     print_result,
     shown,
-    table,
     table_of,
+    table_with,
     value_text,
     when,
     with_json,
@@ -51,21 +51,14 @@ def _path(user: str | None, *rest: Any) -> str:
     return path(*(("users", user) if user else ("me",)), "keys", *rest)
 
 
-def _keys(values: list[Any]) -> Any:
-    return table(
-        ("KEY", "NAME", "ALGORITHM", "FINGERPRINT", "FROM", "SINCE"),
-        [
-            (
-                v["id"],
-                v["name"],
-                v["algorithm"],
-                v["fingerprint"],
-                "directory" if v["given"] else "here",
-                when(v["created_at"]),
-            )
-            for v in values
-        ],
-    )
+_keys = table_with(
+    ("KEY", lambda v: v["id"]),
+    ("NAME", "name"),
+    ("ALGORITHM", "algorithm"),
+    ("FINGERPRINT", "fingerprint"),
+    ("FROM", lambda v: "directory" if v["given"] else "here"),
+    ("SINCE", lambda v: when(v["created_at"])),
+)
 
 
 @key.command("list")
@@ -189,8 +182,7 @@ def list_sessions(ctx: click.Context) -> None:
     """
     shown(
         client(ctx).get("/me/sessions")["items"],
-        lambda values: table_of(
-            values,
+        table_with(
             ("SESSION", "id"),
             ("FROM", "address"),
             ("BROWSER", "browser"),

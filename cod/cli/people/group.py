@@ -22,7 +22,7 @@ from cod.cli.show import (
     print_result,
     shown,
     table,
-    table_of,
+    table_with,
     when,
     with_dry_run,
     with_json,
@@ -246,21 +246,18 @@ def deliveries(ctx: click.Context, name: str, state: str | None, limit: int) -> 
     shown(values, delivery_table)
 
 
-def delivery_table(values: list[Any]) -> Any:
-    """Return deliveries for people."""
-    return table_of(
-        values,
-        ("ID", "id"),
-        ("AT", lambda v: when(v["at"])),
-        ("KIND", "kind"),
-        ("SUBJECT", "subject"),
-        ("CHANNEL", "channel"),
-        ("TO", "to"),
-        ("STATE", "state"),
-        ("ATTEMPTS", lambda v: str(v["attempts"])),
-        ("NEXT", lambda v: when(v["next_at"])),
-        ("ERROR", "error"),
-    )
+delivery_table = table_with(
+    ("ID", "id"),
+    ("AT", lambda v: when(v["at"])),
+    ("KIND", "kind"),
+    ("SUBJECT", "subject"),
+    ("CHANNEL", "channel"),
+    ("TO", "to"),
+    ("STATE", "state"),
+    ("ATTEMPTS", lambda v: str(v["attempts"])),
+    ("NEXT", lambda v: when(v["next_at"])),
+    ("ERROR", "error"),
+)
 
 
 @group.command()

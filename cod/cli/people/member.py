@@ -16,7 +16,7 @@ from cod.cli.show import (
     print_result,
     shown,
     table,
-    table_of,
+    table_with,
     when,
     with_dry_run,
     with_json,
@@ -43,16 +43,14 @@ def member() -> None:
     """
 
 
-def _members(values: list[Any]) -> Any:
-    return table_of(
-        values,
-        ("USER", "user"),
-        ("NAME", "full_name"),
-        ("E-MAIL", "email"),
-        ("ROLE", "role"),
-        ("RIGHTS", lambda v: ", ".join(v["rights"])),
-        ("SHARES", lambda v: f"{v['shares']:g}"),
-    )
+_members = table_with(
+    ("USER", "user"),
+    ("NAME", "full_name"),
+    ("E-MAIL", "email"),
+    ("ROLE", "role"),
+    ("RIGHTS", lambda v: ", ".join(v["rights"])),
+    ("SHARES", lambda v: f"{v['shares']:g}"),
+)
 
 
 @member.command("list")
@@ -218,8 +216,7 @@ def list_links(ctx: click.Context) -> None:
     """
     shown(
         client(ctx).get("/invitations")["items"],
-        lambda values: table_of(
-            values,
+        table_with(
             ("LINK", "id"),
             ("GROUP", "group"),
             ("ROLE", "role"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -16,6 +15,7 @@ from cod.cli.show import (
     print_result,
     shown,
     table_of,
+    table_with,
     watched,
     watching,
     when,
@@ -67,19 +67,16 @@ def maintenance() -> None:
     """
 
 
-def window_table(values: Sequence[Any]) -> Any:
-    """Return the table of windows."""
-    return table_of(
-        values,
-        ("ID", lambda one: str(one["id"])),
-        ("STATE", lambda one: "draining" if _drains(one) else one["state"]),
-        ("NODES OF", "what"),
-        ("BEGINS", lambda one: when(one["begins_at"])),
-        ("ENDS", lambda one: when(one["ends_at"])),
-        ("NODES", lambda one: str(one["nodes"])),
-        ("OUT", lambda one: str(one["out"])),
-        ("REASON", "reason"),
-    )
+window_table = table_with(
+    ("ID", lambda one: str(one["id"])),
+    ("STATE", lambda one: "draining" if _drains(one) else one["state"]),
+    ("NODES OF", "what"),
+    ("BEGINS", lambda one: when(one["begins_at"])),
+    ("ENDS", lambda one: when(one["ends_at"])),
+    ("NODES", lambda one: str(one["nodes"])),
+    ("OUT", lambda one: str(one["out"])),
+    ("REASON", "reason"),
+)
 
 
 def _drains(one: Any) -> bool:

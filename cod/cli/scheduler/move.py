@@ -12,7 +12,7 @@ from cod.cli.show import (
     newest_option,
     shown,
     state_word,
-    table,
+    table_with,
     watched,
     watching,
     when,
@@ -83,38 +83,26 @@ def moves(ctx: click.Context, target: str | None, ended: bool, limit: int, watch
     )
 
 
-def move_table(values: list[Any]) -> Any:
-    """Return moves for people."""
-    return table(
-        (
-            "REQUEST",
-            "FROM",
-            "TO",
-            "NODES",
-            "HELD",
-            "ON THE WAY",
-            "MOVED",
-            "STATE",
-            "DEADLINE",
-            "REASON",
-        ),
-        [
-            (
-                v["id"],
-                v["move"]["source"],
-                v["vcluster"],
-                (wanted := sum(t["count"] for t in v["tuples"])),
-                str(v["move"]["leaving"]),
-                (
-                    str(max(0, wanted - v["move"]["leaving"] - v["move"]["granted"]))
-                    if v["state"] == "pending"
-                    else "-"
-                ),
-                str(v["move"]["granted"]),
-                state_word(v["state"]),
-                when(v["move"]["deadline"]) if v["move"]["leaving"] else "-",
-                v["reason"],
-            )
-            for v in values
-        ],
-    )
+move_table = table_with(
+    ("REQUEST", lambda v: v["id"]),
+    ("FROM", lambda v: v["move"]["source"]),
+    ("TO", lambda v: v["vcluster"]),
+    ("NODES", lambda v: _wanted(v)),
+    ("HELD", lambda v: str(v["move"]["leaving"])),
+    ("ON THE WAY", lambda v: _on_the_way(v)),
+    ("MOVED", lambda v: str(v["move"]["granted"])),
+    ("STATE", lambda v: state_word(v["state"])),
+    ("DEADLINE", lambda v: when(v["move"]["deadline"]) if v["move"]["leaving"] else "-"),
+    ("REASON", "reason"),
+)
+
+
+def _wanted(request: Any) -> int:
+    return sum(each["count"] for each in request["tuples"])
+
+
+def _on_the_way(request: Any) -> str:
+    if request["state"] != "pending":
+        return "-"
+    move = request["move"]
+    return str(max(0, _wanted(request) - move["leaving"] - move["granted"]))

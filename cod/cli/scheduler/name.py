@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from cod.cli.show import (
     client,
     print_result,
     shown,
-    table_of,
+    table_with,
     with_dry_run,
     with_json,
     with_table,
@@ -31,15 +29,13 @@ def name() -> None:
     """
 
 
-def _names(values: list[Any]) -> Any:
-    return table_of(
-        values,
-        ("NAME", "name"),
-        ("TARGET", "target"),
-        ("ADDRESS", lambda v: "no such node" if v["dangling"] else v["address"]),
-        ("IN DNS", "full"),
-        ("BY", "actor"),
-    )
+_names = table_with(
+    ("NAME", "name"),
+    ("TARGET", "target"),
+    ("ADDRESS", lambda v: "no such node" if v["dangling"] else v["address"]),
+    ("IN DNS", "full"),
+    ("BY", "actor"),
+)
 
 
 @name.command("list")

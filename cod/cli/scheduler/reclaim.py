@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
@@ -13,7 +12,7 @@ from cod.cli.show import (
     client,
     newest_option,
     shown,
-    table_of,
+    table_with,
     watched,
     watching,
     when,
@@ -34,25 +33,22 @@ def reclaim() -> None:
     """
 
 
-def reclaim_table(values: list[Any]) -> Any:
-    """Return the table of reclaims."""
-    return table_of(
-        values,
-        ("ID", "id"),
-        ("VCLUSTER", "vcluster"),
-        ("FOR", "wanted_by"),
-        ("REQUEST", "request"),
-        ("TYPE", "type"),
-        ("BLOCK", "block"),
-        ("NODES", "count"),
-        ("GIVEN", lambda v: str(v["given"])),
-        ("STATE", "state"),
-        ("DEADLINE", lambda v: when(v["deadline"]) if v["state"] == "open" else "-"),
-        (
-            "CHOSEN",
-            lambda v: " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"]),
-        ),
-    )
+reclaim_table = table_with(
+    ("ID", "id"),
+    ("VCLUSTER", "vcluster"),
+    ("FOR", "wanted_by"),
+    ("REQUEST", "request"),
+    ("TYPE", "type"),
+    ("BLOCK", "block"),
+    ("NODES", "count"),
+    ("GIVEN", lambda v: str(v["given"])),
+    ("STATE", "state"),
+    ("DEADLINE", lambda v: when(v["deadline"]) if v["state"] == "open" else "-"),
+    (
+        "CHOSEN",
+        lambda v: " ".join(_chosen(name, v["promised"].get(name)) for name in v["chosen"]),
+    ),
+)
 
 
 def _chosen(name: str, promised: float | None) -> str:

@@ -16,6 +16,7 @@ from cod.cli.show import (
     confirm,
     print_result,
     table_of,
+    table_with,
     watched,
     watching,
     when,
@@ -65,19 +66,16 @@ def series() -> None:
     """
 
 
-def series_table(values: list[Any]) -> Any:
-    """Return series for people."""
-    return table_of(
-        values,
-        ("SERIES", "name"),
-        ("GROUP", "group"),
-        ("DAYS", lambda one: "daily" if len(one["days"]) == len(DAYS) else ",".join(one["days"])),
-        ("ZONE", "zone"),
-        ("FIRST", lambda one: when(one["starts_at"])),
-        ("COUNT", lambda one: "open" if one["count"] is None else str(one["count"])),
-        ("LAST", lambda one: "open" if one["last"] is None else when(one["last"])),
-        ("REFUSED", lambda one: str(sum(bool(each["refused"]) for each in one["occurrences"]))),
-    )
+series_table = table_with(
+    ("SERIES", "name"),
+    ("GROUP", "group"),
+    ("DAYS", lambda one: "daily" if len(one["days"]) == len(DAYS) else ",".join(one["days"])),
+    ("ZONE", "zone"),
+    ("FIRST", lambda one: when(one["starts_at"])),
+    ("COUNT", lambda one: "open" if one["count"] is None else str(one["count"])),
+    ("LAST", lambda one: "open" if one["last"] is None else when(one["last"])),
+    ("REFUSED", lambda one: str(sum(bool(each["refused"]) for each in one["occurrences"]))),
+)
 
 
 def series_in_full(value: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from cod.cli.nodes.many import where_option
@@ -12,7 +10,7 @@ from cod.cli.show import (
     confirm,
     node_word,
     shown,
-    table,
+    table_with,
     watched,
     watching,
     with_json,
@@ -88,19 +86,11 @@ def reinstalls(ctx: click.Context, name: str, stop: bool, watch: bool) -> None:
     watched(lambda: api.get(where_to)["items"], reinstall_table, watch)
 
 
-def reinstall_table(values: list[Any]) -> Any:
-    """Return the table of nodes that are being reinstalled."""
-    return table(
-        ("NODE", "MACHINE", "TEMPLATE", "STATE", "DONE", "BY"),
-        [
-            (
-                v["hostname"],
-                v["name"],
-                v["template"],
-                "waits" if v["begun_at"] is None else node_word(v["state"]),
-                f"{100 * v['done'] // v['total']} %" if v["total"] else "-",
-                v["actor"],
-            )
-            for v in values
-        ],
-    )
+reinstall_table = table_with(
+    ("NODE", lambda v: v["hostname"]),
+    ("MACHINE", lambda v: v["name"]),
+    ("TEMPLATE", "template"),
+    ("STATE", lambda v: "waits" if v["begun_at"] is None else node_word(v["state"])),
+    ("DONE", lambda v: f"{100 * v['done'] // v['total']} %" if v["total"] else "-"),
+    ("BY", lambda v: v["actor"]),
+)

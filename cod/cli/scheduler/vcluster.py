@@ -324,7 +324,7 @@ def create(
         return
     value = created(api, "vclusters", name, body, if_missing, key)
     if wait:
-        value = wait_until(api, name, _all_active, timeout, quiet=for_programs())
+        value = wait_until(api, name, _all_active, timeout)
     shown(value, in_full)
 
 
@@ -356,13 +356,7 @@ def resize(
         path("vclusters", name, "resize"), {"size": size, "spread": spread, "wait": not now}, key
     )
     if wait:
-        value = wait_until(
-            api,
-            name,
-            lambda v: len(v["nodes"]) == size and _all_active(v),
-            timeout,
-            quiet=for_programs(),
-        )
+        value = wait_until(api, name, lambda v: len(v["nodes"]) == size and _all_active(v), timeout)
     shown(value, in_full)
 
 
@@ -437,11 +431,7 @@ def release(
     value = api.post(path("vclusters", name, "release"), {"nodes": list(nodes)})
     if wait:
         value = wait_until(
-            api,
-            name,
-            lambda v: not leaving & {n["name"] for n in v["nodes"]},
-            timeout,
-            quiet=for_programs(),
+            api, name, lambda v: not leaving & {n["name"] for n in v["nodes"]}, timeout
         )
     shown(value, in_full)
 
@@ -466,7 +456,7 @@ def delete(ctx: click.Context, name: str, yes: bool, wait: bool, timeout: float)
     confirm(question, yes)
     value = api.delete(path("vclusters", name))
     if wait:
-        wait_until_gone(api, name, timeout, quiet=for_programs())
+        wait_until_gone(api, name, timeout)
         value |= {"state": "ended", "nodes": []}
     print_result(value, f"{name}: {state_word(value['state'])}")
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import click
 
-from cod.cli.show import client, for_programs, print_json, print_rich, table_of, when, with_table
+from cod.cli.show import client, for_programs, print_json, print_rich, table_with, when, with_table
 
 
 @click.group()
@@ -36,16 +33,13 @@ def list_(ctx: click.Context) -> None:
         click.echo(f"The database's writer is {found['database_writer']}.", err=True)
 
 
-def hosts_table(values: Sequence[Mapping[str, Any]]) -> Any:
-    """Return hosts for people."""
-    return table_of(
-        values,
-        ("SERVER", "name"),
-        ("ADDRESSES", lambda v: ", ".join(v["addresses"])),
-        ("PARTS", lambda v: ", ".join(v["parts"]) or "none"),
-        ("DOWN", lambda v: ", ".join(v["silent"])),
-        ("MANAGES", lambda v: "yes" if v["manages"] else ""),
-        ("VERSION", "version"),
-        ("SCHEMA", "database_schema"),
-        ("SEEN", lambda v: when(v["seen"])),
-    )
+hosts_table = table_with(
+    ("SERVER", "name"),
+    ("ADDRESSES", lambda v: ", ".join(v["addresses"])),
+    ("PARTS", lambda v: ", ".join(v["parts"]) or "none"),
+    ("DOWN", lambda v: ", ".join(v["silent"])),
+    ("MANAGES", lambda v: "yes" if v["manages"] else ""),
+    ("VERSION", "version"),
+    ("SCHEMA", "database_schema"),
+    ("SEEN", lambda v: when(v["seen"])),
+)

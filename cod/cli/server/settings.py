@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from cod.cli.nouns import Noun
-from cod.cli.show import client, shown, table_of, when, with_json, with_table
+from cod.cli.show import client, shown, table_of, table_with, when, with_json, with_table
 from cod.client import path
 
 
@@ -21,17 +21,14 @@ def settings() -> None:
     """
 
 
-def settings_table(values: Sequence[Mapping[str, Any]]) -> Any:
-    """Return settings for people."""
-    return table_of(
-        values,
-        ("SETTING", "name"),
-        ("VALUE", "text"),
-        ("DEFAULT", "default_text"),
-        ("FROM", "source"),
-        ("CHANGED", lambda v: when(v["changed_at"])),
-        ("CONFLICT", lambda v: "yes" if v["problem"] else ""),
-    )
+settings_table = table_with(
+    ("SETTING", "name"),
+    ("VALUE", "text"),
+    ("DEFAULT", "default_text"),
+    ("FROM", "source"),
+    ("CHANGED", lambda v: when(v["changed_at"])),
+    ("CONFLICT", lambda v: "yes" if v["problem"] else ""),
+)
 
 
 def setting_in_full(one: Mapping[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from cod.cli.show import (
     print_result,
     print_rich,
     shown,
-    table_of,
+    table_with,
     when,
     with_json,
     with_table,
@@ -152,20 +152,6 @@ def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
         )
 
 
-def vcm_table(values: list[Any]) -> Any:
-    """Return VCMs for people."""
-    return table_of(
-        values,
-        ("VCLUSTER", "vcluster"),
-        ("VCM", "about"),
-        ("SERVER", lambda v: v["server"] or "away"),
-        ("SINCE", lambda v: when(v["since"])),
-        ("OWED", lambda v: str(v["owed"])),
-        ("ADDRESS", _from),
-        ("CERTIFICATE", _end),
-    )
-
-
 def _end(vcm: Any) -> str:
     """Return when the VCM's certificate expires or expired, for people."""
     if vcm["ends_at"] is None:
@@ -175,6 +161,24 @@ def _end(vcm: Any) -> str:
         if vcm["ends_at"] > time.time()
         else f"ENDED {ago(vcm['ends_at'])} ago"
     )
+
+
+def _from(vcm: Any) -> str:
+    """Return the node or the address from which the VCM may connect."""
+    if vcm["head"]:
+        return str(vcm["head"]) + ("" if vcm["serial"] else " (has no certificate yet)")
+    return str(vcm["address"] or "any")
+
+
+vcm_table = table_with(
+    ("VCLUSTER", "vcluster"),
+    ("VCM", "about"),
+    ("SERVER", lambda v: v["server"] or "away"),
+    ("SINCE", lambda v: when(v["since"])),
+    ("OWED", lambda v: str(v["owed"])),
+    ("ADDRESS", _from),
+    ("CERTIFICATE", _end),
+)
 
 
 def _warn(values: list[Any]) -> None:
@@ -187,13 +191,6 @@ def _warn(values: list[Any]) -> None:
                 f" vcm enroll {vcm['vcluster']}",
                 err=True,
             )
-
-
-def _from(vcm: Any) -> str:
-    """Return the node or the address from which the VCM may connect."""
-    if vcm["head"]:
-        return str(vcm["head"]) + ("" if vcm["serial"] else " (has no certificate yet)")
-    return str(vcm["address"] or "any")
 
 
 @vcm.command("list")

@@ -22,7 +22,7 @@ from cod.cli.show import (
     shown,
     size,
     table,
-    table_of,
+    table_with,
     when,
     with_dry_run,
     with_json,
@@ -293,8 +293,7 @@ def servers(ctx: click.Context) -> None:
     """
     shown(
         client(ctx).get("/fileservers")["items"],
-        lambda values: table_of(
-            values,
+        table_with(
             ("FILE SERVER", "name"),
             ("DRIVER", "driver"),
             ("ADDRESS", "address"),
