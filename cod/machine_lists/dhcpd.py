@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cod.machine_lists.entry import ListedMachine, NotTaken, label, taken_macs, text_of
@@ -17,30 +18,37 @@ _REASONS = {
 }
 
 
+@dataclass(slots=True)
+class _Host:
+    """A `host` declaration that is being read. `depth` is that of the braces around its body."""
+
+    where: str
+    name: str
+    depth: int
+    macs: list[str] = field(default_factory=list)
+
+
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
     """Yield the machines of the `host` declarations."""
-    host: tuple[str, str] | None = None  # name, where
-    macs: list[str] = []
-    depth = at = 0
-    given = ""
+    host: _Host | None = None
+    depth = 0
     for where, words, end in _statements(text_of(path)):
         if end == "{":
             depth += 1
             if words[:1] == ["host"] and host is None:
-                host, at, macs, given = (words[1] if len(words) > 1 else "", where), depth, [], ""
-        elif host is not None or words[:1] == ["include"]:
-            if words[:2] == ["hardware", "ethernet"]:
-                found, faults = taken_macs(where, words[2:])
-                macs += found
-                yield from faults
-            elif words[:2] == ["option", "host-name"]:
-                given = " ".join(words[2:]).strip('"')
-            elif words:
-                key = " ".join(words[:2]) if words[0] == "option" else words[0]
-                yield NotTaken(where, key, _REASONS.get(key, "COD has no use for it"))
+                host = _Host(where, " ".join(words[1:2]), depth)
+        elif host is not None and words[:2] == ["hardware", "ethernet"]:
+            found, faults = taken_macs(where, words[2:])
+            host.macs += found
+            yield from faults
+        elif host is not None and words[:2] == ["option", "host-name"]:
+            host.name = " ".join(words[2:]).strip('"') or host.name
+        elif words and (host is not None or words[0] == "include"):
+            key = " ".join(words[:2]) if words[0] == "option" else words[0]
+            yield NotTaken(where, key, _REASONS.get(key, "COD has no use for it"))
         if end == "}":
-            if host is not None and depth == at:
-                yield ListedMachine(host[1], label(given or host[0]), tuple(macs))
+            if host is not None and depth == host.depth:
+                yield ListedMachine(host.where, label(host.name), tuple(host.macs))
                 host = None
             depth -= 1
     if depth:
