@@ -45,8 +45,7 @@ def findings(context: Context) -> Iterator[Finding]:
             WARNING,
             f"the host's firewall drops what arrives, and no rule accepts {'; '.join(closed)}",
             "accept these ports on the nodes' interfaces, in /etc/nftables.conf or by the"
-            " firewall's"
-            " own program",
+            " firewall's own program",
         )
     else:
         yield Finding(GOOD, "it drops nothing that the server's ports are to get")

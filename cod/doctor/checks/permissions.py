@@ -7,13 +7,15 @@ import pwd
 import re
 import resource
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from cod.doctor.checks.ports import is_server
 from cod.doctor.finding import BAD, GOOD, PASSWORD, UNSEEN, WARNING, Context, Finding
+from cod.model import Site
 from cod.security import partusers, secretfile
+from cod.site.load import Settings
 
 HANDLES = 4096  # open files below which some hundreds of nodes at once are too many
 
@@ -21,62 +23,71 @@ HANDLES = 4096  # open files below which some hundreds of nodes at once are too 
 def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each secret that others can read or that cannot be used, and one for the
     limit of open files."""
-    site, settings = context.site, context.settings
+    named, own = _password_files(context.site), _own_secrets(context.settings)
+    found = [*_unusable(named, context.root), *_open(own), *_in_data(context.settings.data)]
+    good = f"{len(named) + len(own)} files with secrets are their owner's alone"
+    yield from found or [Finding(GOOD, good)]
+    yield _handles()
+
+
+def _password_files(site: Site) -> dict[str, str]:
+    """Return the tables of the site file that name files with passwords, by file."""
     named = {account.password_file: f"[[account]] {account.name}" for account in site.accounts}
-    named |= {
-        path: table
-        for path, table in (
-            (site.mail.password_file, "[smtp]"),
-            (site.signin.ldap.password_file, "[ldap]"),
-            (site.signin.oidc.secret_file, "[oidc]"),
-        )
-        if path
+    tables = {
+        site.mail.password_file: "[smtp]",
+        site.signin.ldap.password_file: "[ldap]",
+        site.signin.oidc.secret_file: "[oidc]",
     }
-    faults = 0
-    for path, table in named.items():
-        try:
-            secretfile.first_line(path)
-        except secretfile.Unreadable as error:
-            faults += 1
-            refused = not context.root and "Permission denied" in str(error)
-            yield Finding(
-                UNSEEN if refused else BAD,
-                f"{table}: {error}",
-                ("run `cod doctor` as root" if refused else PASSWORD),
-            )
-    own = [
+    return named | {path: table for path, table in tables.items() if path}
+
+
+def _own_secrets(settings: Settings) -> list[Path]:
+    return [
         settings.path,
         settings.webhook_key,
         settings.authority / "ca.key",
         settings.web / "web.key",
         settings.run,
+        *([settings.certificate.key] if settings.certificate else []),
     ]
-    own += [settings.certificate.key] if settings.certificate else []
-    for secret in own:
+
+
+def _unusable(named: Mapping[str, str], is_root: bool) -> Iterator[Finding]:
+    for path, table in named.items():
+        try:
+            secretfile.first_line(path)
+        except secretfile.Unreadable as error:
+            refused = not is_root and "Permission denied" in str(error)
+            yield Finding(
+                UNSEEN if refused else BAD,
+                f"{table}: {error}",
+                ("run `cod doctor` as root" if refused else PASSWORD),
+            )
+
+
+def _open(secrets: Iterable[Path]) -> Iterator[Finding]:
+    for secret in secrets:
         # it is not there yet, or its folder is closed to us, and so to others
         with suppress(OSError):
             found = secret.stat()
             mode = stat.S_IMODE(found.st_mode)
             # the group of the parts that need it, where they are users of their own
             if mode & (0o007 if found.st_gid in partusers.group_ids() else 0o077):
-                faults += 1
                 yield Finding(
                     BAD, f"{secret} may be read by others (mode {mode:04o})", f"chmod go= {secret}"
                 )
-    if not os.access(settings.data, os.W_OK):
-        faults += 1
+
+
+def _in_data(data: Path) -> Iterator[Finding]:
+    if not os.access(data, os.W_OK):
         yield Finding(
             UNSEEN,
-            f"{settings.data} cannot be written to by this user",
+            f"{data} cannot be written to by this user",
             "run `cod doctor` as root, or as the user that the server runs as",
         )
-    foreign = None if is_shared(settings.data) else others_files(settings.data, server_user())
+    foreign = None if is_shared(data) else others_files(data, server_user())
     if foreign:
-        faults += 1
         yield foreign
-    if not faults:
-        yield Finding(GOOD, f"{len(named) + len(own)} files with secrets are their owner's alone")
-    yield _handles()
 
 
 def is_shared(data: Path) -> bool:
