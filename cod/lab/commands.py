@@ -343,9 +343,7 @@ def storm(
     wanted = only or [kind for kind in STORMS if kind != WHOLE_FILES or whole_files]
     storms: dict[str, Any] = {}
     with site.StormSite(name, processes, loss, database) as storm_site:
-        for which in STORMS[: max(STORMS.index(kind) for kind in wanted) + 1]:
-            if which not in (STORMS[0], *wanted):
-                continue
+        for which in [kind for kind in STORMS if kind in (STORMS[0], *wanted)]:
             if which == "to be erased":
                 storm_site.make_dirty()
             elif which == "in a cluster":

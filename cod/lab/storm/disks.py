@@ -4,9 +4,9 @@ machines hold clusters. The rows are those that the server would have written on
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import Connection, bindparam, select, update
 
 from cod.model import UNTIL_LEFT, Binding, Refused, Subnet
 from cod.states import Disk, NodeState, VclusterState
@@ -46,9 +46,9 @@ def assign(url: str, subnets: Sequence[Subnet]) -> None:
         group = groups.ensure(tx, "storm", now)
         template = templates.append(tx, "storm", TEMPLATE, None, now)
         for subnet in subnets:
-            rows = tx.execute(found.where(b.subnet == subnet.name).order_by(n.id)).all()
-            for start in range(0, len(rows), CLUSTER):
-                share = rows[start : start + CLUSTER]
+            machines = tx.execute(found.where(b.subnet == subnet.name).order_by(n.id)).all()
+            for start in range(0, len(machines), CLUSTER):
+                share = machines[start : start + CLUSTER]
                 made = vclusters.add(
                     tx,
                     name=f"{subnet.name}-{start // CLUSTER}",
@@ -64,46 +64,43 @@ def assign(url: str, subnets: Sequence[Subnet]) -> None:
                     raise Refused("conflict", f"subnet {subnet.name} has too few addresses")
                 active = {"state": VclusterState.ACTIVE, "expires_at": now + LEASE}
                 vclusters.change(tx, made, now, **active)
-                free = iter(
-                    address
-                    for block in address_blocks.of(tx, made.id)
-                    for address in block.addresses
-                    if address & 0xFF not in (0, 0xFF)
-                )
-                nodes = [
-                    (id_, mac, f"n{place}", next(free)) for place, (id_, mac) in enumerate(share)
-                ]
-                bindings.add(
-                    tx,
-                    [
-                        Binding(
-                            address,
-                            mac,
-                            "vcluster",
-                            id_,
-                            subnet.name,
-                            host,
-                            "bound",
-                            UNTIL_LEFT,
-                        )
-                        for id_, mac, host, address in nodes
-                    ],
-                )
-                tx.execute(
-                    update(t.nodes)
-                    .where(n.id == bindparam("node"))
-                    .values(
-                        state=NodeState.ACTIVE,
-                        since=now,
-                        generation=n.generation + 1,
-                        deadline=None,
-                        disk=Disk.DIRTY,
-                        disk_signature=SIGNATURE,
-                        vcluster_id=made.id,
-                        template_id=template.id,
-                        hostname=bindparam("host"),
-                        assigned_at=now,
-                    ),
-                    [{"node": id_, "host": host} for id_, _, host, _ in nodes],
-                )
+                _fill(tx, made.id, template.id, subnet, share, now)
     engine.dispose()
+
+
+def _fill(
+    tx: Connection,
+    vcluster_id: int,
+    template_id: int,
+    subnet: Subnet,
+    machines: Iterable[tuple[int, str]],
+    now: float,
+) -> None:
+    """Make machines, each an id and a MAC, active nodes of a cluster."""
+    free = (
+        address
+        for block in address_blocks.of(tx, vcluster_id)
+        for address in block.addresses
+        if address & 0xFF not in (0, 0xFF)
+    )
+    bound, values = [], []
+    for place, (node, mac) in enumerate(machines):
+        host, until = f"n{place}", UNTIL_LEFT
+        bound.append(Binding(next(free), mac, "vcluster", node, subnet.name, host, "bound", until))
+        values.append({"node": node, "host": host})
+    bindings.add(tx, bound)
+    n = t.nodes.c
+    change = update(t.nodes).where(n.id == bindparam("node"))
+    change = change.values(
+        state=NodeState.ACTIVE,
+        since=now,
+        generation=n.generation + 1,
+        deadline=None,
+        disk=Disk.DIRTY,
+        disk_signature=SIGNATURE,
+        vcluster_id=vcluster_id,
+        template_id=template_id,
+        hostname=bindparam("host"),
+        assigned_at=now,
+    )
+    tx.execute(change, values)
