@@ -14,9 +14,10 @@ from cod.cli.show import (
     for_programs,
     print_json,
     print_result,
-    print_table,
+    print_rich,
     shown,
     table_of,
+    table_with,
     when,
     with_json,
 )
@@ -208,29 +209,33 @@ def reconcile(
         held = run(ctx, flows.decide, asks, keep=keep, erase=erase)
     if wake:
         held = run(ctx, flows.wake, now)
-    rows = [
-        (
-            node.name,
-            f"{node.state}, generation {story.known}",
-            story.said,
-            story.source,
-            when(story.at),
-            story.verdict,
-        )
+    nodes = [
+        {
+            "node": node.name,
+            "state": node.state,
+            "known": story.known,
+            "machine": story.said,
+            "source": story.source,
+            "at": story.at,
+            "verdict": story.verdict,
+        }
         for node, story in held.nodes
     ]
     if for_programs():
-        names = ("node", "state", "known", "machine", "source", "at", "verdict")
-        values = (
-            (node.name, node.state, story.known, story.said, story.source, story.at, story.verdict)
-            for node, story in held.nodes
-        )
-        print_json(
-            _hold_json(held) | {"nodes": [dict(zip(names, one, strict=True)) for one in values]}
-        )
+        print_json(_hold_json(held) | {"nodes": nodes})
         return
     click.echo(_sentence(held).partition(";")[0])
-    print_table(("NODE", "DATABASE", "MACHINE", "SOURCE", "AT", "VERDICT"), rows)
+    print_rich(_stories(nodes))
+
+
+_stories = table_with(
+    ("NODE", "node"),
+    ("DATABASE", lambda v: f"{v['state']}, generation {v['known']}"),
+    ("MACHINE", "machine"),
+    ("SOURCE", "source"),
+    ("AT", lambda v: when(v["at"])),
+    ("VERDICT", "verdict"),
+)
 
 
 @db.command()
