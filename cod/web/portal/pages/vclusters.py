@@ -76,30 +76,26 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
     name, seen = ask.names.name, ask.who.groups
     view = views.vcluster_alone(tx, name)
     nodes, wrong = _members(tx, view, ask)
-    rest: dict[str, Any] = {
-        "told": facts_of(view, ask.now, without=SHOWN_ABOVE),
-        "requests": views.request_list(tx, vcluster=name, page=FEW, groups=seen),
-        "reclaims": reclaims.every(tx, vcluster=name, page=FEW, groups=seen),
-        "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),
-        "history": views.history(tx, vcluster=name, page=FEW, groups=seen),
-        "vcm": vcms.find(tx, vcluster=name),
-        "names": vcluster_names.of(tx, view.vcluster, ask.site),
-        "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
-    }
-    targets = (
-        _targets(tx, ask.who, name)
-        if view.vcluster.state == VclusterState.ACTIVE and sum(view.states.values()) > 1
-        else []
-    )
+    taken = reclaims.every(tx, vcluster=name, page=FEW, groups=seen)
+    can_move = view.vcluster.state == VclusterState.ACTIVE and sum(view.states.values()) > 1
     keys = sshkeys.in_group(tx, view.vcluster.group_id)
     run = {
         name: documents.described(templates.resolve(tx, name=name))
         for name in {view.template, *(one.template for one in nodes if one.template)}
     }
     closed = {one.node.name for one in nodes if one.template and run[one.template].root_closed}
-    return rest | {
+    return {
         "view": view,
         "v": view.vcluster,
+        "told": facts_of(view, ask.now, without=SHOWN_ABOVE),
+        "requests": views.request_list(tx, vcluster=name, page=FEW, groups=seen),
+        "reclaims": taken,
+        "givable": {one.reclaim.id: _givable(tx, view, one) for one in taken},
+        "notices": notices.every(tx, vcluster=name, page=FEW, groups=seen),
+        "history": views.history(tx, vcluster=name, page=FEW, groups=seen),
+        "vcm": vcms.find(tx, vcluster=name),
+        "names": vcluster_names.of(tx, view.vcluster, ask.site),
+        "mounts": volumes.mounted(tx, vcluster_id=view.vcluster.id),
         "nodes": nodes,
         "wrong": wrong,
         "ssh": partial(ssh, site=ask.site, closed=closed),
@@ -108,8 +104,7 @@ def _one(tx: Tx, ask: PageCall[Named, MembersQuery]) -> dict[str, Any]:
         "seeded": run[view.template].seeded,
         "root_closed": run[view.template].root_closed,
         "locked": locked(nodes, keys, run),
-        "targets": targets,
-        "givable": {one.reclaim.id: _givable(tx, view, one) for one in rest["reclaims"]},
+        "targets": _targets(tx, ask.who, name) if can_move else [],
     }
 
 
