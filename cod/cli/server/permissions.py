@@ -42,8 +42,7 @@ def permissions(ctx: click.Context, check: bool) -> None:
         done = list(unfit(site_file)) if check else ready(site_file)
         closed = [
             f"{path} is closed to the part {part}: let its user {partusers.USERS[part].name} read"
-            " it"
-            " (write to it, if it is the database or its folder) and pass through its folders"
+            " it (write to it, if it is the database or its folder) and pass through its folders"
             for part, path in ownership.closed(load.read(site_file), load.load(site_file)[1])
         ]
     except (Unready, load.ConfigError, OSError) as error:

@@ -19,7 +19,7 @@ from cod.cli.show import (
     print_json,
     print_result,
     shown,
-    table_of,
+    table_with,
     when,
     with_json,
     with_table,
@@ -86,7 +86,8 @@ def create(
         raise click.UsageError("--calendar goes with neither --read-only nor --metrics")
     if group and not mine:
         raise click.UsageError("--group goes with --mine: the site's tokens are for all groups")
-    scope = "calendar" if calendar else "metrics" if metrics else "read" if read_only else ""
+    scopes = {"calendar": calendar, "metrics": metrics, "read": read_only}
+    scope = next((word for word, is_wanted in scopes.items() if is_wanted), "")
     if if_missing and any(_is_called(each["name"], name, mine) for each in _listed(ctx, mine)):
         if for_programs():
             print_json({"name": name, "token": None})
@@ -127,8 +128,7 @@ def list_(ctx: click.Context, mine: bool) -> None:
     """
     shown(
         _listed(ctx, mine),
-        lambda values: table_of(
-            values,
+        table_with(
             ("TOKEN", "name"),
             ("MAY", lambda v: v["scope"] + (f" in {v['group']}" if v.get("group") else "")),
             ("CREATED", lambda v: when(v["created_at"])),

@@ -33,9 +33,8 @@ class RateLimits:
             raise HttpProblem(
                 429,
                 "slow_down",
-                f"this costs the server much: at most {BURST:.0f} at once and "
-                f"{RATE:.0f} a "
-                "second are answered to one person; try again in some seconds",
+                f"this costs the server much: at most {BURST:.0f} at once and {RATE:.0f} a second"
+                " are answered to one person; try again in some seconds",
                 wait=1,
             )
 

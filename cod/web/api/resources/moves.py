@@ -30,9 +30,8 @@ class MoveStart(Body):
         le=1e10,
         allow_inf_nan=False,
         description=(
-            "seconds after which "
-            "nodes that are still held are taken, 0: in the next pass; null: the grace of a "
-            "reclaim of its group"
+            "seconds after which nodes that are still held are taken, 0: in the next pass; null:"
+            " the grace of a reclaim of its group"
         ),
     )
     types: list[Annotated[str, Field(min_length=1, max_length=63)]] = Field(
