@@ -263,13 +263,13 @@ def _write(
         meter = Meter("write", sum(piece.to_write for piece in pieces))
         writing = Writing(
             target,
-            bool(planned.erase),
-            patience,
-            meter,
-            progress,
-            {} if order.verify else None,
-            server.ring if server else None,
-            took,
+            zeroed=bool(planned.erase),
+            patience=patience,
+            meter=meter,
+            progress=progress,
+            sums={} if order.verify else None,
+            ring=server.ring if server else None,
+            took=took,
         )
         if planned.spans:
             _make_table(target, planned)
@@ -297,13 +297,12 @@ def _write(
         planned.target.path,
         meter.done,
         writing.fetched,
-        0.0,
-        written - began,
-        time.monotonic() - written,
-        signature,
-        (),
-        same,
-        writing.fetched_from_nodes,
+        wipe_seconds=0.0,
+        write_seconds=written - began,
+        verify_seconds=time.monotonic() - written,
+        disk_signature=signature,
+        namesakes=same,
+        bytes_from_nodes=writing.fetched_from_nodes,
     )
 
 
