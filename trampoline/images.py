@@ -329,10 +329,8 @@ def read_back(target: Target, sums: dict[int, tuple[int, bytes]], progress: Prog
 
     def work(offset: int) -> None:
         length, wanted = sums[offset]
-        if (
-            blake2b(target.read_into(tools.buffer, length, offset), digest_size=16).digest()
-            != wanted
-        ):
+        data = target.read_into(tools.buffer, length, offset)
+        if blake2b(data, digest_size=16).digest() != wanted:
             raise PrimeError(
                 f"the disk {target.path} does not hold what was written at byte {offset}"
             )

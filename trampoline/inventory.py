@@ -19,7 +19,7 @@ from xml.etree.ElementTree import Element, SubElement
 from trampoline import biosdisks, bmc, pci
 from trampoline.biosdisks import BiosDisk
 from trampoline.bmc import Bmc
-from trampoline.lldp import Heard, deaf
+from trampoline.lldp import Heard, deaf, readable
 
 # The CPU features that software is built for or needs; the hundred others would only create further
 # node types.
@@ -196,7 +196,7 @@ def _device_size(device: bytes) -> int:
 def _add_cpu(node: Element, root: Path) -> None:
     text = _raw(root / "proc/cpuinfo")
     fields = dict(re.findall(r"^(\S.*?)\s*:\s*(.*)$", text, re.M))
-    model = _clean(fields.get("model name", ""))
+    model = readable(fields.get("model name", ""))
     cpu = _put(
         node,
         "cpu",
@@ -349,7 +349,7 @@ def _transport(path: Path) -> str:
 def _page_80(device: Path) -> str:
     """Return the unit serial number page (SPC-4 7.8.18): four bytes of header, then text."""
     try:
-        return _clean((device / "vpd_pg80").read_bytes()[4:].decode("ascii", "replace"))
+        return readable((device / "vpd_pg80").read_bytes()[4:].decode("ascii", "replace"))
     except OSError:
         return ""
 
@@ -362,7 +362,10 @@ def _partitions(path: Path) -> list[Partition]:
             start, size = (_number(_read(part / key)) * SECTOR for key in ("start", "size"))
             found.append(
                 Partition(
-                    _number(_read(part / "partition")), start, size, _clean(name[1]) if name else ""
+                    _number(_read(part / "partition")),
+                    start,
+                    size,
+                    readable(name[1]) if name else "",
                 )
             )
     return found
@@ -410,15 +413,7 @@ def _raw(path: Path) -> str:
 
 
 def _read(path: Path) -> str:
-    return _clean(_raw(path))
-
-
-def _clean(text: str) -> str:
-    """Return the text without characters that XML cannot carry or people cannot read: firmware
-    fills these fields with anything."""
-    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[
-        :200
-    ]
+    return readable(_raw(path))
 
 
 def _number(text: str) -> int:

@@ -76,10 +76,14 @@ def _identifier(kind: int, value: bytes) -> str:
 
 
 def _clean(value: bytes) -> str:
-    text = value.decode("utf-8", "replace")
-    return " ".join("".join(c if c.isprintable() and c != "\ufffd" else " " for c in text).split())[
-        :LONGEST
-    ]
+    return readable(value.decode("utf-8", "replace"))
+
+
+def readable(text: str) -> str:
+    """Return the text without characters that XML cannot carry or people cannot read: firmware and
+    switches fill these fields with anything."""
+    shown = "".join(c if c.isprintable() and c != "\ufffd" else " " for c in text)
+    return " ".join(shown.split())[:LONGEST]
 
 
 class LldpListener:

@@ -42,10 +42,9 @@ def devices(root: Path) -> list[PciFunction]:
     virtual functions."""
     folder = root / "sys/bus/pci/devices"
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
-    found = (_device(path) for path in paths if not (path / "physfn").exists())
-    return [each for each in found if each is not None and not each.class_.startswith(LEFT_OUT)][
-        :MOST
-    ]
+    known = (_device(path) for path in paths if not (path / "physfn").exists())
+    found = [each for each in known if each is not None and not each.class_.startswith(LEFT_OUT)]
+    return found[:MOST]
 
 
 def gpus(found: Sequence[PciFunction]) -> int:

@@ -93,9 +93,8 @@ class Target:
             buffer[: len(data)] = data
             return memoryview(buffer)[: len(data)]
         try:
-            return memoryview(buffer)[
-                : os.preadv(self._direct, [memoryview(buffer)[:length]], offset)
-            ]
+            count = os.preadv(self._direct, [memoryview(buffer)[:length]], offset)
+            return memoryview(buffer)[:count]
         except OSError as error:
             raise self._broken("read", offset, error) from None
 

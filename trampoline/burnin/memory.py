@@ -64,20 +64,17 @@ def run(
     size = _available(root)
     chunks = max((min(size, most) if most is not None else size) // _CHUNK, 1)
     pace = Pace("memory", ENDLESS, seconds)
-    count = min(os.cpu_count() or 1, _MOST_THREADS, chunks)
-    parts = [_Part(chunks // count + (number < chunks % count), pace) for number in range(count)]
-    watch(
-        [Worker(f"memory {number}", part.run) for number, part in enumerate(parts)], pace, progress
-    )
+    threads = min(os.cpu_count() or 1, _MOST_THREADS, chunks)
+    each, rest = divmod(chunks, threads)
+    parts = [_Part(each + (number < rest), pace) for number in range(threads)]
+    workers = [Worker(f"memory {number}", part.run) for number, part in enumerate(parts)]
+    watch(workers, pace, progress)
     faults = [fault for part in parts for fault in part.faults]
     # memory with ECC corrects what a comparison would find: the kernel's counters show it
     after = kernel.memory_errors(root)
     grown = {name: value - before.get(name, 0) for name, value in after.items()}
-    complaints = (
-        [f"{sum(part.count for part in parts)} bytes differed, the first {faults[0]}"]
-        if faults
-        else []
-    )
+    differed = sum(part.count for part in parts)
+    complaints = [f"{differed} bytes differed, the first {faults[0]}"] if faults else []
     complaints += [
         f"{count} {_COUNTED[name]} during the test" for name, count in grown.items() if count > 0
     ]

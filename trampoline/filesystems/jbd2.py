@@ -48,11 +48,8 @@ def logged(
             for number, escaped in _tags(data, features):
                 place = next(way, 0)
                 if place and number in wanted:
-                    yield (
-                        number,
-                        (struct.pack(">I", _MAGIC) if escaped else b"")
-                        + block(place)[4 if escaped else 0 :],
-                    )
+                    content = block(place)
+                    yield number, struct.pack(">I", _MAGIC) + content[4:] if escaped else content
         elif kind == _COMMIT:
             sequence += 1
         elif kind != _REVOKE:
