@@ -15,7 +15,8 @@ import hashlib
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -54,25 +55,58 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """The making of an image.
+
+    stamp  a digest of everything that goes in
+    make   makes the image at a path, with the help of a scratch folder; returns further facts
+    """
+
+    stamp: str
+    make: Callable[[Path, Path], dict[str, Any]]
+
+
 def build(name: str, out: Path, cache: Path, flavour: str = "lab") -> dict[str, Any]:
     """Make one image unless it is up to date; returns its facts. `flavour`: of a batch host's
     drivers."""
     with packages.alone(cache):
-        if name in debian.VARIANTS:
-            wanted, root = debian.wanted(name), list[packages.Package]()
-        else:
-            wanted = [] if name == "opaque" else packages.wanted(linux.PACKAGES)
-            root = _packages_of(BATCH_HOSTS[name], cache) if name in BATCH_HOSTS else []
-        blobs = _firmware_for(name, flavour)
-        stamp = _stamp(
-            [*wanted, *root, *blobs], debian.SOURCES if name in debian.VARIANTS else SOURCES
-        )
-        if name in BATCH_HOSTS:
-            stamp = f"{flavour} {stamp}"
+        recipe = _recipe(name, cache, flavour)
         known = _known(out, name)
-        if known.get("stamp") == stamp and (out / f"{name}.img").is_file():
+        if known.get("stamp") == recipe.stamp and (out / f"{name}.img").is_file():
             return known
-        return _make(name, out, cache, wanted, root, stamp, flavour, blobs)
+        return _make(name, out, recipe)
+
+
+def _recipe(name: str, cache: Path, flavour: str) -> _Recipe:
+    if name == "opaque":
+        return _Recipe(_stamp([], SOURCES), lambda scratch, path: opaque.make(path))
+    if name in debian.VARIANTS:
+        system = debian.wanted(name)
+        return _Recipe(
+            _stamp(system, debian.SOURCES),
+            lambda scratch, path: debian.make(
+                name, packages.fetched(system, cache / "packages"), scratch, path
+            ),
+        )
+    wanted = packages.wanted(linux.PACKAGES)
+    if name not in BATCH_HOSTS:
+        kind = hello.HELLOS[name]
+        return _Recipe(
+            _stamp(wanted, SOURCES),
+            lambda scratch, path: hello.make(kind, packages.unpacked(wanted, cache), scratch, path),
+        )
+    host = BATCH_HOSTS[name]
+    root, blobs = _packages_of(host, cache), _firmware_for(name, flavour)
+
+    def make(scratch: Path, path: Path) -> dict[str, Any]:
+        tools = packages.unpacked(wanted, cache)
+        with releases.apt(host.suite, cache / f"apt-{host.suite}"):
+            files = packages.unpacked(root, cache / name)
+        unpacked = packages.unpacked(blobs, cache / "firmware") if blobs else None
+        return batch.make(host, tools, files, scratch, path, flavour=flavour, blobs=unpacked)
+
+    return _Recipe(f"{flavour} {_stamp([*wanted, *root, *blobs], SOURCES)}", make)
 
 
 def _firmware_for(name: str, flavour: str) -> list[packages.Package]:
@@ -88,40 +122,19 @@ def _packages_of(host: batch.BatchHost, cache: Path) -> list[packages.Package]:
         return packages.exactly(host.packages)
 
 
-def _make(
-    name: str,
-    out: Path,
-    cache: Path,
-    wanted: list[packages.Package],
-    root: list[packages.Package],
-    stamp: str,
-    flavour: str,
-    blobs: list[packages.Package],
-) -> dict[str, Any]:
+def _make(name: str, out: Path, recipe: _Recipe) -> dict[str, Any]:
     out.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f"{name}-", dir=out) as folder:
         scratch = Path(folder)
         path = scratch / f"{name}.img"
         (scratch / "data").mkdir()
-        if name == "opaque":
-            more = opaque.make(path)
-        elif name in debian.VARIANTS:
-            more = debian.make(name, packages.fetched(wanted, cache / "packages"), scratch, path)
-        elif name in BATCH_HOSTS:
-            host = BATCH_HOSTS[name]
-            tools = packages.unpacked(wanted, cache)
-            with releases.apt(host.suite, cache / f"apt-{host.suite}"):
-                files = packages.unpacked(root, cache / name)
-            unpacked = packages.unpacked(blobs, cache / "firmware") if blobs else None
-            more = batch.make(host, tools, files, scratch, path, flavour=flavour, blobs=unpacked)
-        else:
-            more = hello.make(hello.HELLOS[name], packages.unpacked(wanted, cache), scratch, path)
+        more = recipe.make(scratch, path)
         facts = {
             "name": name,
             "size": path.stat().st_size,
             "sha256": disk.digest(path),
             **more,
-            "stamp": stamp,
+            "stamp": recipe.stamp,
         }
         path.replace(out / path.name)
     (out / f"{name}.json").write_text(json.dumps(facts, indent=1) + "\n")
