@@ -9,7 +9,7 @@ import click
 from cod.choices import BurninTest, NodeAction
 from cod.cli.nodes.follow import follow
 from cod.cli.nodes.many import Acting, acts, name_of
-from cod.cli.show import client, node_word, shown, size, table, table_with, when
+from cod.cli.show import client, node_word, shown, size, table, table_of, table_with, when
 from cod.cli.wait import wait_option
 from cod.client import path
 
@@ -123,12 +123,13 @@ def _facts(value: Any) -> Any:
     ]
     return Group(
         table(("", ""), facts),
-        table(
-            ("TEST", "PART", "RESULT", "MEASURED", "ABOUT"),
-            [
-                (each["test"], each["part"], each["outcome"], measured(each), each["about"])
-                for each in value["results"]
-            ],
+        table_of(
+            value["results"],
+            ("TEST", "test"),
+            ("PART", "part"),
+            ("RESULT", "outcome"),
+            ("MEASURED", measured),
+            ("ABOUT", "about"),
         ),
     )
 

@@ -45,6 +45,7 @@ from cod.cli.show import (
     node_word,
     print_json,
     print_result,
+    print_rich,
     print_table,
     shown,
     size,
@@ -177,16 +178,7 @@ def _show(value: Any) -> None:
     ]
     if details:
         print_table(("", ""), details)
-    print_table(
-        ("ADDRESS", "MAC", "KIND", "STATE", "HOST", "EXPIRES"),
-        [
-            (
-                *(b["address"], b["mac"], b["kind"], b["state"], b["hostname"]),
-                "when it leaves" if b["expires_at"] is None else when(b["expires_at"]),
-            )
-            for b in value["bindings"]
-        ],
-    )
+    print_rich(_binding_table(value["bindings"]))
     if value["phrase"]:
         click.echo(value["phrase"])
     if (siblings := value["siblings"]) and siblings["differences"]:
@@ -197,25 +189,30 @@ def _show(value: Any) -> None:
     if value["hardware"]:
         print_table(("HARDWARE", ""), [(part["name"], part["value"]) for part in value["hardware"]])
     if value["pci"]:
-        print_table(
-            ("SLOT", "CLASS", "PCI DEVICE", "IDS", "DRIVER"),
-            [
-                (
-                    d["slot"],
-                    d["class_name"] or d["class_id"],
-                    d["name"],
-                    f"{d['vendor']}:{d['device']}",
-                    d["driver"],
-                )
-                for d in value["pci"]
-            ],
-        )
+        print_rich(_pci_table(value["pci"]))
     if value["conflicts"]:
         print_table(
             ("AT", "CONFLICT", "ABOUT"),
             [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
         )
     shown(value["history"], history_table)
+
+
+_binding_table = table_with(
+    ("ADDRESS", "address"),
+    ("MAC", "mac"),
+    ("KIND", "kind"),
+    ("STATE", "state"),
+    ("HOST", "hostname"),
+    ("EXPIRES", lambda v: "when it leaves" if v["expires_at"] is None else when(v["expires_at"])),
+)
+_pci_table = table_with(
+    ("SLOT", "slot"),
+    ("CLASS", lambda v: v["class_name"] or v["class_id"]),
+    ("PCI DEVICE", "name"),
+    ("IDS", lambda v: f"{v['vendor']}:{v['device']}"),
+    ("DRIVER", "driver"),
+)
 
 
 def _power(node: dict[str, Any]) -> str:

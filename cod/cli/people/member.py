@@ -15,7 +15,6 @@ from cod.cli.show import (
     password_option,
     print_result,
     shown,
-    table,
     table_with,
     when,
     with_dry_run,
@@ -152,9 +151,11 @@ def keys(ctx: click.Context, group: str, lines: bool) -> None:
         return
     shown(
         client(ctx).get(path("groups", group, "keys"))["items"],
-        lambda values: table(
-            ("USER", "KEY", "ALGORITHM", "FINGERPRINT"),
-            [(v["user"], v["name"], v["algorithm"], v["fingerprint"]) for v in values],
+        table_with(
+            ("USER", "user"),
+            ("KEY", lambda v: v["name"]),
+            ("ALGORITHM", "algorithm"),
+            ("FINGERPRINT", "fingerprint"),
         ),
     )
 

@@ -45,37 +45,31 @@ def calendar(ctx: click.Context, ahead: float) -> None:
 
 def bars(found: Mapping[str, Any]) -> Any:
     """Return a line for each bar of the calendar."""
-    lines: list[tuple[str, ...]] = [
-        (
-            row["group"] or "(another)",
-            row["vcluster"] or "(another group's)",
-            KINDS[bar["kind"]] + (", preemptible" if row["preemptible"] else ""),
-            str(bar["nodes"]),
-            (
-                ", ".join(f"{name or 'no type'}={count}" for name, count in row["types"].items())
-                if bar["kind"] in ("held", "draining")
-                else ""
-            ),
-            "" if bar["kind"] == "leaving" else when(bar["start"]),
-            "open" if bar["end"] is None else when(bar["end"]),
-            "" if bar["request"] is None else str(bar["request"]),
-        )
-        for row in found["rows"]
-        for bar in row["bars"]
-    ]
-    lines += [
-        (
-            "",
-            "",
-            f"maintenance of {one['what']}: {one['reason']}",
-            str(one["nodes"]),
-            "",
-            when(one["start"]),
-            "open" if one["end"] is None else when(one["end"]),
-            "",
-        )
-        for one in found["maintenance"]
-    ]
+    lines = [_bar(row, bar) for row in found["rows"] for bar in row["bars"]]
+    lines += [_closed(one) for one in found["maintenance"]]
     if found["omitted"]:
         lines.append((f"and {found['omitted']} more", *[""] * 7))
     return table(("GROUP", "VCLUSTER", "WHAT", "NODES", "TYPES", "FROM", "UNTIL", "REQUEST"), lines)
+
+
+def _bar(row: Mapping[str, Any], bar: Mapping[str, Any]) -> tuple[str, ...]:
+    types = [f"{name or 'no type'}={count}" for name, count in row["types"].items()]
+    return (
+        row["group"] or "(another)",
+        row["vcluster"] or "(another group's)",
+        KINDS[bar["kind"]] + (", preemptible" if row["preemptible"] else ""),
+        str(bar["nodes"]),
+        ", ".join(types) if bar["kind"] in ("held", "draining") else "",
+        "" if bar["kind"] == "leaving" else when(bar["start"]),
+        _until(bar),
+        "" if bar["request"] is None else str(bar["request"]),
+    )
+
+
+def _closed(one: Mapping[str, Any]) -> tuple[str, ...]:
+    about = f"maintenance of {one['what']}: {one['reason']}"
+    return ("", "", about, str(one["nodes"]), "", when(one["start"]), _until(one), "")
+
+
+def _until(span: Mapping[str, Any]) -> str:
+    return "open" if span["end"] is None else when(span["end"])

@@ -67,9 +67,8 @@ def chart(past: Sequence[BurninView]) -> Markup | None:
                 if (value := result["figures"].get(figure)) is not None:
                     part = result["part"] if result["test"] == "disk" else "network"
                     points.setdefault(part, []).append((view.asked_at, value * factor))
-    drawn = [svg.Line(part, measured) for part, measured in points.items() if len(measured) > 1][
-        :MOST_LINES
-    ]
+    several = [svg.Line(part, measured) for part, measured in points.items() if len(measured) > 1]
+    drawn = several[:MOST_LINES]
     if not drawn:
         return None
     moments = sorted({at for line in drawn for at, _ in line.points})
