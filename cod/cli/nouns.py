@@ -11,7 +11,16 @@ import click
 
 from cod.cli.output import Table
 from cod.cli.record_fields import body_of, options_named, set_options
-from cod.cli.show import client, print_result, shown, with_dry_run, with_json, with_table
+from cod.cli.show import (
+    client,
+    print_result,
+    shown,
+    watched,
+    watching,
+    with_dry_run,
+    with_json,
+    with_table,
+)
 from cod.client import path
 
 Values = list[Any]
@@ -39,14 +48,15 @@ class Noun:
     named: Callable[[Any], Any] = by_name
     place: Callable[..., str] = path
 
-    def list(self, about: str, *examples: str) -> None:
-        """Add the command that lists all things."""
+    def list(self, about: str, *examples: str, watch: bool = False) -> None:
+        """Add the command that lists all things; with `watch`, it has the option `--watch`."""
 
         @with_table
-        def list_(ctx: click.Context) -> None:
-            shown(client(ctx).every(path(self.kind)), self.table)
+        def list_(ctx: click.Context, watch: bool = False) -> None:
+            api = client(ctx)
+            watched(lambda: api.every(path(self.kind)), self.table, watch)
 
-        self._add("list", list_, about, *examples)
+        self._add("list", watching(list_) if watch else list_, about, *examples)
 
     def show(self, about: str, *examples: str) -> None:
         """Add the command that shows one thing."""

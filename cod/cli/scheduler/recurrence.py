@@ -17,11 +17,8 @@ from cod.cli.show import (
     print_result,
     table_of,
     table_with,
-    watched,
-    watching,
     when,
     with_dry_run,
-    with_table,
     yes_option,
 )
 from cod.client import path
@@ -92,23 +89,12 @@ def series_in_full(value: Any) -> Any:
     return Group(series_table([value]), "", starts)
 
 
-Noun(series, "series", series_table, series_in_full).show(
+noun = Noun(series, "series", series_table, series_in_full)
+noun.list("List series.", "cod series list", watch=True)
+noun.show(
     "Show a series: which of its next clusters are reserved, and what became of the last ones.",
     "cod series show course",
 )
-
-
-@series.command("list")
-@watching
-@with_table
-def list_(ctx: click.Context, watch: bool) -> None:
-    """List series.
-
-    Example:
-      cod series list
-    """
-    api = client(ctx)
-    watched(lambda: api.every("/series"), series_table, watch)
 
 
 @series.command()
