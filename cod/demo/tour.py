@@ -98,8 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGHUP, _interrupt)
     try:
         control.down(options.lab)  # the rest of a killed tour, which may hold the port
-        with closing(_listening(options.port)) as door:
-            port = door.getsockname()[1]
+        with closing(_listening(options.port)) as listener:
+            port = listener.getsockname()[1]
             console.print("Four machines and a server are made ready …")
             tables = TABLES.format(inside=INSIDE, port=port)
             with Stage(
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 switch="ovs",
                 snapshots=data.path("build") / "snapshots",
             ) as stage:
-                _carry(stage, door)
+                _carry(stage, listener)
                 links = _furnish(stage)
                 for machine in MACHINES:
                     control.power(options.lab, machine.name, "on")
@@ -141,25 +141,25 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _listening(port: int) -> socket.socket:
     """Return a socket that listens on the host's loopback, on `port`, or on another port if that is
     taken."""
-    door = socket.socket()
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        door.bind((HOST, port))
+        listener.bind((HOST, port))
     except OSError:
-        door.bind((HOST, 0))
-    door.listen(64)
-    return door
+        listener.bind((HOST, 0))
+    listener.listen(64)
+    return listener
 
 
-def _carry(stage: Stage, door: socket.socket) -> None:
-    """Start the process that carries connections from the socket `door` into the lab's network. It
-    ends with the lab, or with this process."""
-    argv = [sys.executable, "-m", "cod.demo.forward", str(door.fileno()), str(INSIDE)]
+def _carry(stage: Stage, listener: socket.socket) -> None:
+    """Start the process that carries connections from the listening socket into the lab's network.
+    It ends with the lab, or with this process."""
+    argv = [sys.executable, "-m", "cod.demo.forward", str(listener.fileno()), str(INSIDE)]
     environment = os.environ | {"PYTHONPATH": str(data.path("cod").parent)}
     control.run_inside(
         stage.lab,
         argv,
-        pass_fds=(door.fileno(),),
+        pass_fds=(listener.fileno(),),
         start_new_session=True,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -160,8 +160,8 @@ class StormSite:
                     env=program.environment(),
                 )
             )
-        over_with = threading.Event()
-        watching = threading.Thread(target=self._watch, args=(over_with,))
+        ended = threading.Event()
+        watching = threading.Thread(target=self._watch, args=(ended,))
         watching.start()
         try:
             results = []
@@ -172,12 +172,12 @@ class StormSite:
                 results.append(json.loads(out))
             return results
         finally:
-            over_with.set()
+            ended.set()
             watching.join()
             self.samples.append((time.monotonic(), self.figures()))
 
-    def _watch(self, over_with: threading.Event) -> None:
-        while not over_with.wait(SAMPLE):
+    def _watch(self, ended: threading.Event) -> None:
+        while not ended.wait(SAMPLE):
             self.samples.append((time.monotonic(), self.figures()))
 
     def make_dirty(self) -> None:

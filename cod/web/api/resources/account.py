@@ -188,8 +188,8 @@ class AuditReply(ReplyOf[model.AuditRow], whole=True):
         )
 
 
-async def _new_password(door: SignIn, ask: Call[Names, PasswordChange]) -> SessionsEnded:
-    ended = await door.change_password(
+async def _new_password(service: SignIn, ask: Call[Names, PasswordChange]) -> SessionsEnded:
+    ended = await service.change_password(
         ask.who,
         ask.body.old.get_secret_value(),
         ask.body.new.get_secret_value(),
@@ -343,21 +343,21 @@ ME = (
 )
 
 
-async def _token(door: SignIn, ask: Call[Names, SignInBody]) -> TokenMade:
+async def _token(service: SignIn, ask: Call[Names, SignInBody]) -> TokenMade:
     wanted = {
         "name": ask.body.token,
         "scope": ask.body.scope,
         "group": ask.body.group,
         "lifetime": ask.body.lifetime,
     }
-    name, secret = await door.token(
+    name, secret = await service.token(
         ask.body.name, ask.body.password.get_secret_value(), wanted, address=ask.who.address
     )
     return TokenMade(name=name, token=secret)
 
 
-async def _accepted(door: SignIn, ask: Call[Names, Accept]) -> Accepted:
-    user = await door.accepted(
+async def _accepted(service: SignIn, ask: Call[Names, Accept]) -> Accepted:
+    user = await service.accepted(
         ask.body.secret.get_secret_value(),
         password=ask.body.password.get_secret_value(),
         name=ask.body.name,

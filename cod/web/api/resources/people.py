@@ -240,8 +240,8 @@ def _removes(ask: Call[NamedMember]) -> Sequence[RequiredRight]:
     return (RequiredRight(Right.SEE if leaves else Right.MANAGE, "group", ask.names.name),)
 
 
-async def _synced(door: SignIn, ask: Call[Names, UserSync]) -> DirectorySyncResult:
-    return await door.follow(ask.who, ask.body.names, trust=ask.body.trust)
+async def _synced(service: SignIn, ask: Call[Names, UserSync]) -> DirectorySyncResult:
+    return await service.follow(ask.who, ask.body.names, trust=ask.body.trust)
 
 
 def by_act(tx: Tx) -> Never:
