@@ -194,9 +194,9 @@ class _RawImage:
         initramfs = next((each for each in own if each in inside), "")
         packed = self._grub("cat", f"{folder}/{initramfs}", most=PACKED) if initramfs else b""
         early = drivers(packed)
-        device = root.partition(")")[0] + ")"
-        needed = {{"ext": "ext4"}.get(kind := _content(self._grub("cat", f"{device}0+256")), kind)}
-        if device.startswith("(lvm/"):
+        content = self._root_content(root)
+        needed = {"ext4" if content == "ext" else content}
+        if root.startswith("(lvm/"):
             needed.add("dm_mod")
 
         def lacking(wanted: set[str], there: set[str] | None) -> list[str]:
@@ -217,12 +217,11 @@ class _RawImage:
         selinux = re.search(
             r"^SELINUX=(\w+)", self._text(f"{root}/etc/selinux/config"), re.MULTILINE
         )
-        device = root.partition(")")[0] + ")"
         entries = self._listed(f"{boot}/loader/entries/")
         return {
             "system": named[1].strip("\"'")[:200] if named else "",
             "root": root,
-            "root_content": _content(self._grub("cat", f"{device}0+256")),
+            "root_content": self._root_content(root),
             "boot": boot,
             "kernels": kernels,
             "loader_entries": sum(each.endswith(".conf") for each in entries),
@@ -231,6 +230,10 @@ class _RawImage:
             "ssh_server": "sshd" in self._listed(f"{root}/usr/sbin/"),
             "kerberos": self._kerberos(root),
         }
+
+    def _root_content(self, root: str) -> str:
+        device = root.partition(")")[0] + ")"
+        return _content(self._grub("cat", f"{device}0+256"))
 
     def _kerberos(self, root: str) -> list[str]:
         """Return what the system can do with Kerberos: 'kinit'; 'nfs', volumes with sec=krb5 and

@@ -51,20 +51,7 @@ def summary(
     steps[WHOLE[last]] = [machine["ended"][last] - machine["on"] for machine in served]
     failed = sum((Counter(machine["failed"]) for machine in machines), Counter[str]())
     settled = max(process["settled"] for process in results)
-    before, last_of_all = samples[0][1], samples[-1][1]
-    # the server's work while the machines wait does not belong to their boots
-    after = next((figures for at, figures in samples if at >= settled), last_of_all)
-    parts = {
-        name: {
-            "cpu": (now.cpu - before[name].cpu) / len(machines),
-            "statements": (now.statements - before[name].statements) / len(machines),
-            "commits": (now.commits - before[name].commits) / len(machines),
-            "memory": last_of_all.get(name, now).memory,
-            "descriptors": max(each[name].descriptors for _, each in samples if name in each),
-        }
-        for name, now in sorted(after.items())
-        if name in before
-    }
+    parts = _parts(samples, settled, len(machines))
     return {
         "machines": len(machines),
         "served": len(served),
@@ -87,6 +74,24 @@ def summary(
         "waiting": _waiting(results, samples, linger),
         "generator_cpu": sum(process["cpu"] for process in results) / len(machines),
         "generator_memory": max(process["memory"] for process in results),
+    }
+
+
+def _parts(samples: Sequence[Sample], settled: float, machines: int) -> dict[str, dict[str, float]]:
+    """Return the figures of each part of the server. Its work after `settled`, while the machines
+    wait, does not belong to their boots."""
+    before, last = samples[0][1], samples[-1][1]
+    after = next((figures for at, figures in samples if at >= settled), last)
+    return {
+        name: {
+            "cpu": (now.cpu - before[name].cpu) / machines,
+            "statements": (now.statements - before[name].statements) / machines,
+            "commits": (now.commits - before[name].commits) / machines,
+            "memory": last.get(name, now).memory,
+            "descriptors": max(each[name].descriptors for _, each in samples if name in each),
+        }
+        for name, now in sorted(after.items())
+        if name in before
     }
 
 
