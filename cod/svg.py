@@ -231,10 +231,8 @@ class _Scale:
         known = [*values, *(at for at, _ in axis.ticks or ())] or [0.0]
         low, high = min(known), max(known if axis.least is None else [*known, axis.least])
         if axis.log:
-            low, high = (
-                10 ** math.floor(self._f(max(low, 1e-3))),
-                10 ** math.ceil(self._f(max(high, 1e-3))),
-            )
+            low = 10 ** math.floor(self._f(max(low, 1e-3)))
+            high = 10 ** math.ceil(self._f(max(high, 1e-3)))
         elif axis.ticks is None:
             low = min(low, 0.0) if axis.from_zero else low
             step = _step(high - low)

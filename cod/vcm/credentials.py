@@ -89,10 +89,8 @@ def keep_renewed(
 ) -> Credentials:
     """Write renewed credentials, given as DER, to disk and return them; they are used from now on.
     Raises OSError, and ValueError if they do not match the request."""
-    made, by = (
-        x509.load_der_x509_certificate(certificate),
-        x509.load_der_x509_certificate(authority),
-    )
+    made = x509.load_der_x509_certificate(certificate)
+    by = x509.load_der_x509_certificate(authority)
     if made.public_key() != key.public_key():
         raise ValueError("the certificate is of another key")
     made.verify_directly_issued_by(by)

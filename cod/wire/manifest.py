@@ -135,10 +135,7 @@ def _check(manifest: Manifest) -> None:
             and len(chunk.digest) == 64
         ):
             raise BadManifest(f"the chunk at {chunk.raw_offset} is out of place")
-        raw, offset, used = (
-            chunk.raw_offset + chunk.raw_length,
-            chunk.offset + chunk.length,
-            used + chunk.raw_length,
-        )
+        raw, offset = chunk.raw_offset + chunk.raw_length, chunk.offset + chunk.length
+        used += chunk.raw_length
     if raw > manifest.size or offset > manifest.stored or used != manifest.used:
         raise BadManifest("its chunks do not fit its sizes")

@@ -33,10 +33,8 @@ def of(tx: Tx, *, address: str, site: Site) -> Metadata | None:
         return None
     if configuration.secret:
         configuration = replace(configuration, user_data="")
-    instance, fqdn = (
-        f"{node.id}.{found.primed or node.generation}",
-        f"{node.hostname or node.name}.{domain}",
-    )
+    instance = f"{node.id}.{found.primed or node.generation}"
+    fqdn = f"{node.hostname or node.name}.{domain}"
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     subnet = seed_parts.system_subnet(tx, vcluster, site)
     keys = sshkeys.of_group(tx, wanted.group_id)

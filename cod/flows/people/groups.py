@@ -102,9 +102,8 @@ def create_for(
         raise Refused("invalid", f"{name!r} is a name that systems use: choose another", "name")
     if name in users.creators:  # its owner would decide who may create groups
         raise Refused("invalid", f"the site's rule names {name!r}: choose another name", "name")
-    watermarks.one_at_a_time(
-        tx, "created groups"
-    )  # a concurrent creation waits, and counts this one
+    # a concurrent creation waits, and counts this one
+    watermarks.one_at_a_time(tx, "created groups")
     if groups.created_by(tx, who.person) >= users.most:
         raise Refused(
             "conflict",

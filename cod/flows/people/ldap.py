@@ -130,13 +130,8 @@ class _Search:
     """One search in one tree."""
 
     def __init__(self, tx: Tx, tree: NodeTree, search: LdapSearch, site: Site) -> None:
-        self._tx, self._tree, self._search, self._site, self._rules = (
-            tx,
-            tree,
-            search,
-            site,
-            site.posix,
-        )
+        self._tx, self._tree, self._search, self._site = tx, tree, search, site
+        self._rules = site.posix
         self._base = ldap_tree.base(tree.vcluster, site.domain)
         self._wanted = ldap_filter.normal_dn(search.base)
         self._admins = self._rules.administrators or tree.group == SITES_OWN

@@ -283,11 +283,8 @@ class HttpServer(Service):
                 error,
                 exc_info=not Pool.is_away(error),
             )
-            status, body, headers = (
-                503,
-                "try again\n",
-                (("Content-Type", "text/plain"), ("Retry-After", "1")),
-            )
+            status, body = 503, "try again\n"
+            headers = (("Content-Type", "text/plain"), ("Retry-After", "1"))
         self._answer(connection, "metadata", status, body, *headers)
 
     def _image(self, connection: Connection, request: h11.Request, digest: str, name: str) -> None:

@@ -328,13 +328,8 @@ class _ForwardedQuery(DatagramProtocol):
         reply: Reply,
         done: Callable[[str], None],
     ) -> None:
-        self._reactor, self._servers, self._query, self._reply, self._done = (
-            reactor,
-            list(servers),
-            query,
-            reply,
-            done,
-        )
+        self._reactor, self._servers, self._query = reactor, list(servers), query
+        self._reply, self._done = reply, done
         self._id = random.SystemRandom().getrandbits(16).to_bytes(2, "big")
         # a random id replaces the client's, which may be guessed
         self._question = bytes(query.record.pack())[2:]

@@ -47,13 +47,8 @@ class NetworkServices(Periodic):
     ) -> None:
         super().__init__(reactor, pool, log, "networks of isolated vclusters", EVERY, at_once=True)
         self.running_in: dict[str, tuple[Subnet, list[Any]]] = {}
-        self._reactor, self._site, self._make, self._join, self._leave = (
-            reactor,
-            site,
-            make,
-            join,
-            leave,
-        )
+        self._reactor, self._site, self._make = reactor, site, make
+        self._join, self._leave = join, leave
         self._tidy = False
         self._reported: dict[str, str] = {}
 

@@ -120,10 +120,8 @@ class LdapConnection(TwistedProtocol, TimeoutMixin):
                 if length is None or len(self._data) < length:
                     break
                 if not self._counted and (pause := self._server.pause(self._address, length)) > 0:
-                    self._counted, self._held = (
-                        True,
-                        self._server.reactor.callLater(pause, self._go_on),
-                    )
+                    self._counted = True
+                    self._held = self._server.reactor.callLater(pause, self._go_on)
                     break
                 self._counted = False
                 message = wire.decode(bytes(self._data[:length]))

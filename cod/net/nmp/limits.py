@@ -29,11 +29,9 @@ class Quota:
     turn."""
 
     def __init__(self, now: float) -> None:
-        self._messages, self._bytes, self._faults = (
-            Bucket(RATE, BURST, now),
-            Bucket(*BYTES, now),
-            Bucket(*MOST_FAULTS, now),
-        )
+        self._messages = Bucket(RATE, BURST, now)
+        self._bytes = Bucket(*BYTES, now)
+        self._faults = Bucket(*MOST_FAULTS, now)
         self._costly: dict[str, Bucket] = {}
 
     def heard(self, size: int, now: float) -> None:

@@ -56,12 +56,8 @@ class NmpServer(Service):
         authority: Ca | None = None,
     ) -> None:
         self.reactor, self.pool, self.site, self.server = reactor, pool, site, server
-        self.clock, self.effects, self.identity, self.authority = (
-            clock,
-            effects,
-            identity,
-            authority,
-        )
+        self.clock, self.effects = clock, effects
+        self.identity, self.authority = identity, authority
         self.sessions: dict[int, VcmSession] = {}
         self.connected: set[VcmSession] = set()
         self.strangers: Counter[str] = Counter()

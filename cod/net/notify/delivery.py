@@ -53,13 +53,8 @@ class Notifier(Claimer):
         site: SiteRef,
     ) -> None:
         super().__init__(reactor, pool, log, "looking for notices to deliver", POLL)
-        self._reactor, self._server, self._clock, self._senders = (
-            reactor,
-            server_name,
-            clock,
-            senders,
-        )
-        self._site = site
+        self._reactor, self._site, self._clock = reactor, site, clock
+        self._server, self._senders = server_name, senders
         self._busy: set[Target] = set()
         self._readers: dict[str, webhook_feed.Following] = {}  # positions in histories, by kind
 
