@@ -14,6 +14,7 @@ from cod.model import (
     Impossible,
     Policy,
     Refused,
+    Request,
     RequestTuple,
     Site,
     TypeRules,
@@ -33,7 +34,19 @@ from cod.states import VclusterState
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import types
-from cod.store.scheduler import node_counts, requests
+from cod.store.scheduler import node_counts, requests, vclusters
+
+
+def asked_before(tx: Tx, key: str | None, vcluster: str, kind: str = "") -> Request | None:
+    """Return the request that was made with this key; None if there is none. Raises `Refused` if it
+    is of a vcluster of another name, or of another kind ('': of any)."""
+    before = requests.by_key(tx, key) if key else None
+    if before is None:
+        return None
+    name = vclusters.known(tx, before.vcluster_id).name
+    if name != vcluster or kind not in ("", before.kind):
+        raise Refused("conflict", f"that key was used before, for vcluster {name}", "key")
+    return before
 
 
 def tuples(

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 from cod import notice_texts
-from cod.core import advance_reservations, entitlements, notices, vcm_outbox
+from cod.core import admission, advance_reservations, entitlements, notices, vcm_outbox
 from cod.core import preemption as core_preemption
 from cod.core.networks import address_blocks
 from cod.model import (
@@ -60,13 +60,8 @@ def start(
             `target`
     """
     site, now, actor, seen = context.site, context.now, context.actor, context.who.groups
-    if context.key and (before := requests.by_key(tx, context.key)):
-        view = views.request(tx, before.id, seen)
-        if (view.vcluster, before.kind) != (target, "move"):
-            raise Refused(
-                "conflict", f"that key was used before, for vcluster {view.vcluster}", "key"
-            )
-        return Result(view)
+    if before := admission.asked_before(tx, context.key, target, kind="move"):
+        return Result(views.request(tx, before.id, seen))
     loser, taker = _both(tx, source, target)
     # reservations that cannot be met already do not forbid the move
     late = advance_reservations.failing(tx, site, now)
@@ -77,14 +72,10 @@ def start(
     _check_count(tx, loser, count)
     able = _able(tx, loser, taker, count, only, site)
     chosen = leases.victims(able, count)
-    if loser.group_id != taker.group_id:
-        entitlements.check_room(
-            tx,
-            groups.get(tx, taker.group_id),
-            Counter(node.type_id or 0 for node in chosen),
-            site.policy,
-            now,
-        )
+    owner = groups.get(tx, taker.group_id)
+    if loser.group_id != owner.id:
+        types_ = Counter(node.type_id or 0 for node in chosen)
+        entitlements.check_room(tx, owner, types_, site.policy, now)
     address_blocks.extend(
         tx, taker, taker.size + address_blocks.asked(tx, taker.id) + count, site, "nodes", now=now
     )
@@ -92,7 +83,7 @@ def start(
         tx,
         vcluster_id=taker.id,
         kind="move",
-        priority=groups.get(tx, taker.group_id).priority,
+        priority=owner.priority,
         now=now,
         key=context.key,
         tuples=[RequestTuple(count, taker.attributes, taker.template_id)],
@@ -100,69 +91,46 @@ def start(
         deadline=deadline,
     )
     # names of vclusters are not told to other groups
-    named = taker.name if loser.group_id == taker.group_id else ""
-    alike: defaultdict[NodeKind, list[Node]] = defaultdict(list)
-    for node in able:
-        alike[_kind(node, site)].append(node)
-    for kind, candidates in sorted(alike.items()):
-        leaving = [node for node in chosen if _kind(node, site) == kind]
-        if leaving:
-            made = reclaims.add(
-                tx,
-                vcluster_id=loser.id,
-                request_id=request.id,
-                type_id=kind.type,
-                block_id=kind.block or None,
-                subnet=kind.subnet,
-                attributes=taker.attributes,
-                nodes=leaving,
-                deadline=deadline,
-                now=now,
-            )
-            vcm_outbox.reclaimed(
-                tx,
-                made,
-                f"{actor} moves nodes to {f'vcluster {named}' if named else OTHERS}",
-                candidates,
-                now,
-            )
+    named = taker.name if loser.group_id == owner.id else ""
+    reason = f"{actor} moves nodes to {f'vcluster {named}' if named else OTHERS}"
+    leaving: defaultdict[NodeKind, list[Node]] = defaultdict(list)
+    for node in chosen:
+        leaving[_kind(node, site)].append(node)
+    for kind, alike in sorted(leaving.items()):
+        made = reclaims.add(
+            tx,
+            vcluster_id=loser.id,
+            request_id=request.id,
+            type_id=kind.type,
+            block_id=kind.block or None,
+            subnet=kind.subnet,
+            attributes=taker.attributes,
+            nodes=alike,
+            deadline=deadline,
+            now=now,
+        )
+        candidates = [node for node in able if _kind(node, site) == kind]
+        vcm_outbox.reclaimed(tx, made, reason, candidates, now)
     advance_reservations.check_kept(tx, late, taker.group_id, site, now)
-    notices.tell(
-        tx,
-        loser,
-        notice_texts.move(loser, [node.name for node in chosen], named, actor, deadline),
-        now,
-    )
+    names = [node.name for node in chosen]
+    notices.tell(tx, loser, notice_texts.move(loser, names, named, actor, deadline), now)
     return Result(views.request(tx, request.id, seen), (Effect("wake", "manager"),))
 
 
 def _both(tx: Tx, source: str, target: str) -> tuple[Vcluster, Vcluster]:
     """Return both vclusters, locked in the order of their ids: two moves in opposite directions
     wait for each other."""
-    by_side = {"name": vclusters.by_name(tx, source), "to": vclusters.by_name(tx, target)}
-    for field, name in (("name", source), ("to", target)):
-        if by_side[field] is None:
-            raise Refused("not_found", f"there is no vcluster {name!r}", field)
+    sides = {"name": vclusters.named(tx, source), "to": vclusters.named(tx, target, "to")}
     if source == target:
         raise Refused(
             "invalid", f"the nodes are in vcluster {source} already: name another vcluster", "to"
         )
-    locked = {
-        one: vclusters.get(tx, one, lock=True)
-        for one in sorted(each.id for each in by_side.values() if each)
-    }
-    found = []
-    for field, before in by_side.items():
-        one = locked[before.id] if before else None
-        if one is None or one.state != VclusterState.ACTIVE:
-            raise Refused(
-                "conflict",
-                f"vcluster {before.name if before else ''} is {one.state if one else 'gone'}, "
-                "not active",
-                field,
-            )
-        found.append(one)
-    return found[0], found[1]
+    locked = vclusters.lock(tx, [one.id for one in sides.values()])
+    for field, before in sides.items():
+        state = locked[before.id].state
+        if state != VclusterState.ACTIVE:
+            raise Refused("conflict", f"vcluster {before.name} is {state}, not active", field)
+    return locked[sides["name"].id], locked[sides["to"].id]
 
 
 def _check_lease(taker: Vcluster, deadline: float, now: float) -> None:

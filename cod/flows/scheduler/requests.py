@@ -41,13 +41,8 @@ def submit(
               otherwise the manager's pass rejects such a request
     """
     site, now = context.site, context.now
-    if context.key and (known := requests.by_key(tx, context.key)):
-        shown = views.request(tx, known.id)
-        if shown.vcluster != vcluster:
-            raise Refused(
-                "conflict", f"that key was used before, for vcluster {shown.vcluster}", "key"
-            )
-        return Result(shown)
+    if before := admission.asked_before(tx, context.key, vcluster):
+        return Result(views.request(tx, before.id))
     check_size(asked.tuples)
     holder = vclusters.active(tx, vcluster, lock=True)
     default = RequestTuple(0, holder.attributes, holder.template_id)

@@ -382,13 +382,10 @@ def _asked_before(
     tx: Tx, context: FlowContext, name: str
 ) -> tuple[VclusterView, list[NodeView]] | None:
     """Return the vcluster of an earlier request with the same key; None if there was none."""
-    before = requests.by_key(tx, context.key) if context.key else None
+    before = admission.asked_before(tx, context.key, name)
     if before is None:
         return None
-    vcluster = vclusters.known(tx, before.vcluster_id)
-    if vcluster.name != name:
-        raise Refused("conflict", f"that key was used before, for vcluster {vcluster.name}", "key")
-    return _shown(tx, vcluster, context.site)
+    return _shown(tx, vclusters.known(tx, before.vcluster_id), context.site)
 
 
 # ---------------------------------------------------------------- checks
