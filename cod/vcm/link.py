@@ -23,6 +23,8 @@ from cod.wire.nmp.frames import Decoder, Fault, Message
 from cod.wire.nmp.protocol import Conversation, Side, State
 
 GREETING = 30.0  # seconds that COD has for its welcome
+# errors after which a repeated question may succeed
+PASSING = frozenset({"unavailable", "too-many", "repeated"})
 
 log = logging.getLogger("cod.vcm")
 
@@ -33,7 +35,10 @@ class NmpError(Exception):
     def __init__(self, error: Error) -> None:
         super().__init__(error.sentence)
         self.code = error.code
-        self.sentence = error.sentence
+
+
+class LastingError(NmpError):
+    """COD refused a question, and would refuse it again."""
 
 
 class LinkLost(Exception):
@@ -145,7 +150,7 @@ class Link(Protocol):
         answer = self._answers.pop(message.answers, None) if message.answers else None
         if answer is not None:
             if isinstance(body, Error):
-                answer.errback(NmpError(body))
+                answer.errback((NmpError if body.code in PASSING else LastingError)(body))
             else:
                 answer.callback(body)
         elif isinstance(body, Ping):

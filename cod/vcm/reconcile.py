@@ -19,7 +19,7 @@ from typing import Any
 
 from twisted.internet.defer import DeferredLock
 
-from cod.vcm.link import NmpError
+from cod.vcm.link import LastingError
 from cod.vcm.pool import Ending, GivenUp, Maintained, Pool
 from cod.vcm.retry import AFTER_TROUBLE, Options, RetryingSteps
 from cod.vcm.state import OpenRequest, OwnNode, VcmState
@@ -132,8 +132,7 @@ class Reconciler(RetryingSteps):
         if self._state.warned and self._options.extend and self._open:
             try:
                 await self._ask(Extend(self._options.extend))
-            except NmpError as refusal:
-                self._raise_if_passing(refusal)
+            except LastingError as refusal:
                 log.warning("COD does not extend the lease: %s", refusal)
             self._state.warned = False
             self._remember()
@@ -221,10 +220,9 @@ class Reconciler(RetryingSteps):
         log.debug("%s (%s) is out of the pool", member.hostname, member.node)
         try:
             await self._ask(ReleaseNodes((Named(member.hostname),), node.leaving))
-        except NmpError as refusal:
-            self._raise_if_passing(refusal)
+        except LastingError as refusal:
             log.warning("COD does not take %s back: %s", member.hostname, refusal)
-            node.leaving, node.reclaim, node.within, node.maintenance = "", 0, 0.0, False
+            node.stays()
             self._keep_until = self._clock() + AFTER_REFUSAL
             self._remember()
         else:
@@ -260,8 +258,7 @@ class Reconciler(RetryingSteps):
         short = "" if len(named) >= reclaim.count else "no more nodes can be given"
         try:
             await self._ask(ReclaimAnswer(reclaim.reclaim, named, short))
-        except NmpError as refusal:
-            self._raise_if_passing(refusal)
+        except LastingError as refusal:
             log.warning("COD does not want that answer: %s", refusal)
         else:
             log.info(
@@ -317,8 +314,7 @@ class Reconciler(RetryingSteps):
             return
         try:
             answer = await self._ask(MaintenanceStatus())
-        except NmpError as refusal:
-            self._raise_if_passing(refusal)
+        except LastingError as refusal:
             log.debug("COD does not tell of maintenance: %s", refusal)
             self._windows = self._windows or {}
             return
@@ -338,7 +334,7 @@ class Reconciler(RetryingSteps):
         for host, node in nodes.items():
             if node.maintenance and not (node.lost or host in within):
                 log.info("%s (%s) stays: no maintenance is near", host, node.member.node)
-                node.leaving, node.within, node.maintenance = "", 0.0, False
+                node.stays()
                 self._remember()
             elif node.maintenance:
                 node.within = within[host]
@@ -422,8 +418,7 @@ class Reconciler(RetryingSteps):
         ]:
             try:
                 await self._ask(Withdraw(asked.request))
-            except NmpError as refusal:
-                self._raise_if_passing(refusal)
+            except LastingError as refusal:
                 log.warning("COD does not take request %d back: %s", asked.request, refusal)
             self._state.requests.pop(key, None)
             self._remember()
@@ -450,8 +445,7 @@ class Reconciler(RetryingSteps):
             return
         try:
             answer = await self._ask(ParkNodes(tuple(map(Named, hostnames[:MOST_PARKED]))))
-        except NmpError as refusal:
-            self._raise_if_passing(refusal)
+        except LastingError as refusal:
             log.debug("COD does not know of parked nodes: %s", refusal)
             return
         assert isinstance(answer, NeededNodes)
@@ -467,8 +461,7 @@ class Reconciler(RetryingSteps):
         )
         try:
             answer = await self._ask(RequestNodes(key, (wanted,), reason=why))
-        except NmpError as refusal:
-            self._raise_if_passing(refusal)
+        except LastingError as refusal:
             log.warning("COD does not take the request: %s", refusal)
             self.pause_requests(asked.nodeset.name)
             self._state.requests.pop(key, None)

@@ -19,8 +19,6 @@ from cod.vcm.pool import NotYet
 T = TypeVar("T")
 SOON = 1.0  # seconds after which a step that was not yet possible is tried again
 AFTER_TROUBLE = 5.0  # the same for one that failed
-# refusals after which a repeated question may succeed
-PASSING = frozenset({"unavailable", "too-many", "repeated"})
 
 log = logging.getLogger("cod.vcm")
 
@@ -58,10 +56,6 @@ class RetryingSteps:
 
     def _come_back(self, seconds: float = SOON) -> None:
         self._next = min(self._next, seconds)
-
-    def _raise_if_passing(self, refusal: NmpError) -> None:
-        if refusal.code in PASSING:
-            raise refusal
 
     def _in_thread(self, function: Callable[..., T], *args: Any) -> Deferred[T]:
         return deferToThreadPool(self._reactor, self._threads, function, *args)

@@ -51,6 +51,10 @@ class OwnNode:
         """Return whether the node has left the vcluster."""
         return self.member.state == "lost"
 
+    def stays(self) -> None:
+        """Let a leaving node stay."""
+        self.leaving, self.reclaim, self.within, self.maintenance = "", 0, 0.0, False
+
 
 @dataclass(slots=True)
 class OpenRequest:
@@ -134,11 +138,11 @@ class VcmState:
             # it may be for fewer nodes than before: the promised nodes that take longest may stay
             promised = [node for node in self.of_reclaim(body.reclaim) if not node.lost]
             for node in sorted(promised, key=lambda node: node.within)[body.count :]:
-                node.reclaim, node.leaving, node.within = 0, "", 0.0
+                node.stays()
         elif isinstance(body, ReclaimOver):
             self.reclaims.pop(body.reclaim, None)
             for node in self.of_reclaim(body.reclaim) if body.state == "cancelled" else ():
-                node.reclaim, node.leaving, node.within = 0, "", 0.0
+                node.stays()
         elif isinstance(body, Lease):
             self.warned = body.event in ("warning", "draining")
             self.ends = body.expires if self.warned else 0.0

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from cod.vcm import state as store
-from cod.vcm.link import NmpError
+from cod.vcm.link import PASSING, LastingError, NmpError
 from cod.vcm.pool import ANY, Demand, Ending, GivenUp, Member, Nodeset, NotYet
 from cod.vcm.reconcile import Reconciler
 from cod.vcm.retry import Options
@@ -149,7 +149,7 @@ def test_a_nodeset_that_cod_refuses_keeps_no_other_from_being_asked_for(tmp_path
         assert isinstance(body, RequestNodes)
         asked.append(state.requests[body.key].nodeset.name)
         return (
-            fail(NmpError(Error("refused", "no such nodes")))
+            fail(LastingError(Error("refused", "no such nodes")))
             if asked[-1] == "gpu"
             else succeed(Request(3, body.key, "waiting"))
         )
@@ -476,7 +476,8 @@ class Windows:
         self.asked.append(body)
         if isinstance(body, MaintenanceStatus):
             if self.windows is None:
-                return fail(NmpError(Error(self.failure, "there is no such verb")))
+                kind = NmpError if self.failure in PASSING else LastingError
+                return fail(kind(Error(self.failure, "there is no such verb")))
             return succeed(NodeMaintenance(self.windows))
         return succeed(Pong())
 
