@@ -235,7 +235,7 @@ def test_the_plan_says_what_a_pass_would_do_and_does_nothing(served: Served) -> 
 def test_a_pass_does_what_the_plan_said(served: Served, site: Site) -> None:
     def run_pass(tx: Any) -> list[str]:
         claim = claims.hold(tx, "manager", "a", NOW, 10.0)
-        done = acting.acts(flow.decide(flow.snapshot(tx, site, NOW), site, NOW), site)
+        done = [*acting.acts(flow.decide(flow.snapshot(tx, site, NOW), site, NOW), site)]
         for act in done:
             act.flow(tx, claim=claim, now=NOW)
         return [act.name for act in done]

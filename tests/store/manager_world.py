@@ -96,7 +96,8 @@ def rest(tx: Tx, site: Site, now: float, owner: str = "a", step: float = 400.0) 
 
 def planned(tx: Tx, site: Site, now: float, *, bulk: bool = False) -> list[act_flows.Act]:
     """The acts of the pass that would be run now."""
-    return act_flows.acts(flow.decide(flow.snapshot(tx, site, now), site, now), site, bulk=bulk)
+    plan = flow.decide(flow.snapshot(tx, site, now), site, now)
+    return list(act_flows.acts(plan, site, bulk=bulk))
 
 
 def arrive(tx: Tx, now: float, name: str | None = None) -> None:

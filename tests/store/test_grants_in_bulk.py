@@ -322,7 +322,7 @@ def test_grants_that_are_run_again_or_late_change_nothing(tx: Tx, site: Site) ->
     assert written(tx) == once
     with pytest.raises(apply_plan.Lost):
         act.flow(tx, claim=replace(claim, generation=claim.generation + 1), now=NOW)
-    older = apply_plan.acts(replace(planned, version=planned.version + 1), site, bulk=True)[0]
+    older = next(apply_plan.acts(replace(planned, version=planned.version + 1), site, bulk=True))
     with pytest.raises(apply_plan.Stale, match="reservations in advance"):
         older.flow(tx, claim=claim, now=NOW)
     assert older.left(None) == older.parts

@@ -72,8 +72,8 @@ class Act:
         return tuple(self.parts[place] for place in done.value)
 
 
-def acts(plan: PassPlan, site: Site, *, bulk: bool = False) -> list[Act]:
-    """Return the acts that carry out `plan`, in order; each runs in a transaction of its own. With
+def acts(plan: PassPlan, site: Site, *, bulk: bool = False) -> Iterator[Act]:
+    """Yield the acts that carry out `plan`, in order; each runs in a transaction of its own. With
     `bulk` many grants are one act, and so are many preemptions.
 
     Grants and reductions of reclaims go before overdue reclaims, so that no node is seized that is
@@ -81,52 +81,36 @@ def acts(plan: PassPlan, site: Site, *, bulk: bool = False) -> list[Act]:
     when its rows have changed (the next act can run) and `Refused` when a rule forbids it (`waits`
     tells the request why).
     """
-    return [
-        *(
-            Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead))
-            for one, ahead in plan.warnings
-        ),
-        *(
-            Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site))
-            for one in plan.drains
-        ),
-        *(
-            Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site))
-            for one in plan.expired
-        ),
-        *(Act(f"end vcluster {one}", partial(end, vcluster_id=one)) for one in plan.deserted),
-        *([Act("remember odd nodes", partial(remember_odd, plan=plan))] if plan.odd else ()),
-        *(_in_bulk(plan, site) if bulk else (_grant(one, plan, site) for one in plan.grants)),
-        *(
-            Act(f"ease reclaim {one.reclaim_id}", partial(ease, eased=one))
-            for one in plan.reductions
-        ),
-        *(
-            Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, plan=plan, site=site))
-            for one in plan.overdue
-        ),
-        *(
-            _taken_in_bulk(plan, site)
-            if bulk
-            else (_take(one, plan, site) for one in plan.preemptions)
-        ),
-        *(
-            Act(
-                "tell requests why not",
-                partial(tell, refusals=plan.refusals[start : start + REFUSALS_AT_ONCE]),
-            )
-            for start in range(0, len(plan.refusals), REFUSALS_AT_ONCE)
-        ),
-        *(
-            Act(
-                "put nodes to sleep" if part.sleep else "wake nodes",
-                partial(change_power, part=part, site=site),
-            )
-            for one in plan.power_changes
-            for start in range(0, one.count, SWITCHED)
-            for part in [replace(one, count=min(SWITCHED, one.count - start))]
-        ),
-    ]
+    for one, ahead in plan.warnings:
+        yield Act(f"warn vcluster {one}", partial(warn, vcluster_id=one, seconds=ahead))
+    for one in plan.drains:
+        yield Act(f"drain vcluster {one}", partial(drain, vcluster_id=one, site=site))
+    for one in plan.expired:
+        yield Act(f"expire vcluster {one}", partial(expire, vcluster_id=one, site=site))
+    for one in plan.deserted:
+        yield Act(f"end vcluster {one}", partial(end, vcluster_id=one))
+    if plan.odd:
+        yield Act("remember odd nodes", partial(remember_odd, plan=plan))
+    if bulk:
+        yield from _granted_in_bulk(plan, site)
+    else:
+        yield from (_grant(granted, plan, site) for granted in plan.grants)
+    for less in plan.reductions:
+        yield Act(f"ease reclaim {less.reclaim_id}", partial(ease, eased=less))
+    for one in plan.overdue:
+        yield Act(f"seize by reclaim {one}", partial(seize, reclaim_id=one, plan=plan, site=site))
+    if bulk:
+        yield from _taken_in_bulk(plan, site)
+    else:
+        yield from (_take(preempt, plan, site) for preempt in plan.preemptions)
+    for start in range(0, len(plan.refusals), REFUSALS_AT_ONCE):
+        some = plan.refusals[start : start + REFUSALS_AT_ONCE]
+        yield Act("tell requests why not", partial(tell, refusals=some))
+    for change in plan.power_changes:
+        name = "put nodes to sleep" if change.sleep else "wake nodes"
+        for start in range(0, change.count, SWITCHED):
+            part = replace(change, count=min(SWITCHED, change.count - start))
+            yield Act(name, partial(change_power, part=part, site=site))
 
 
 def _grant(one: RequestGrant, plan: PassPlan, site: Site) -> Act:
@@ -134,7 +118,7 @@ def _grant(one: RequestGrant, plan: PassPlan, site: Site) -> Act:
     return Act(f"grant request {one.request_id}", flow, one.request_id)
 
 
-def _in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
+def _granted_in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
     """Yield acts of grants of about `GRANTED` nodes each."""
     candidates = grants.candidates(plan, site)
     some: list[RequestGrant] = []
