@@ -51,11 +51,10 @@ class Simulation:
         self.world = World(scenario, scenario.seed, apply_plan.apply, watch)
         self.series: list[dict[str, float]] = []
         self._serving: list[FarmOwner | ReservationOwner] = []
-        permanent: dict[str, PermanentOwner] = {}
         # groups have their numbers in the scenario's order
-        parents = {one.name: number for number, one in enumerate(scenario.groups, 1)}
-        groups = {
-            one.name: self.world.group(
+        numbers = {one.name: number for number, one in enumerate(scenario.groups, 1)}
+        for one in scenario.groups:
+            group = self.world.group(
                 one.name,
                 one.priority,
                 one.default_lease,
@@ -64,45 +63,12 @@ class Simulation:
                 guarantee=one.guarantee,
                 node_limit=one.node_limit,
                 hours_limit=one.hours,
-                parent_id=parents.get(one.parent),
+                parent_id=numbers.get(one.parent),
             )
-            for one in scenario.groups
-        }
-        for owner in scenario.groups:
             self.world.entitle(
-                groups[owner.name],
-                owner.guarantee_of or {},
-                owner.shares_of or {},
-                owner.limit_of or {},
+                group, one.guarantee_of or {}, one.shares_of or {}, one.limit_of or {}
             )
-        for demand in list(self.scenario.demands):
-            if isinstance(demand, Moves):
-                continue
-            group = groups[demand.group]
-            if isinstance(demand, Jobs):
-                JobOwner(self.world, demand, group, self.synthetic(demand))
-            elif isinstance(demand, Queue):
-                permanent[demand.name] = QueueOwner(
-                    self.world, self._fitted(demand), group, self.synthetic(demand)
-                )
-            elif isinstance(demand, Farm):
-                farm = FarmOwner(
-                    self.world, demand, group, stream(scenario.seed, "farm", demand.name)
-                )
-                permanent[demand.name] = farm
-                self._serving.append(farm)
-            elif isinstance(demand, Recorded):
-                JobOwner(self.world, _as(Jobs, demand, demand.name), group, _recorded(demand))
-            elif isinstance(demand, Reservations):
-                self._serving.append(
-                    ReservationOwner(self.world, demand, group, self._booked(demand))
-                )
-            else:
-                self._traced(demand)
-        for demand in self.scenario.demands:
-            if isinstance(demand, Moves):
-                source, target = permanent[demand.source], permanent[demand.target]
-                Mover(self.world, demand, source, target, self._moved(demand))
+        self._add_owners()
         self._sample()
 
     def advance(self, until: float) -> None:
@@ -140,6 +106,33 @@ class Simulation:
         return figures(self.scenario, self.world, self.limit / DAY)
 
     # ------------------------------------------------------------ demand
+
+    def _add_owners(self) -> None:
+        """Add the owners of all demands to the world."""
+        world, groups = self.world, self.world.groups
+        permanent: dict[str, PermanentOwner] = {}
+        for demand in self.scenario.demands:
+            match demand:
+                case Jobs(group=group):
+                    JobOwner(world, demand, groups[group], self.synthetic(demand))
+                case Recorded(group=group, name=name):
+                    JobOwner(world, _as(Jobs, demand, name), groups[group], _recorded(demand))
+                case Queue(group=group, name=name):
+                    rule, jobs = self._fitted(demand), self.synthetic(demand)
+                    permanent[name] = QueueOwner(world, rule, groups[group], jobs)
+                case Farm(group=group, name=name):
+                    random = stream(self.scenario.seed, "farm", name)
+                    permanent[name] = farm = FarmOwner(world, demand, groups[group], random)
+                    self._serving.append(farm)
+                case Reservations(group=group):
+                    booked = self._booked(demand)
+                    self._serving.append(ReservationOwner(world, demand, groups[group], booked))
+                case Trace():
+                    self._traced(demand)
+        for demand in self.scenario.demands:
+            if isinstance(demand, Moves):
+                source, target = permanent[demand.source], permanent[demand.target]
+                Mover(world, demand, source, target, self._moved(demand))
 
     def synthetic(self, rule: Jobs | Queue) -> Iterator[SimJob]:
         """Yield the jobs of a rule that generates its jobs, in the order of their times."""
@@ -194,17 +187,17 @@ class Simulation:
     def _traced(self, rule: Trace) -> None:
         log = swf.load(self.scenario.folder / rule.file)
         self.remarks += log.remarks(rule.file)
-        free_nodes: dict[int, list[SimJob]] = defaultdict(list)
+        parts: dict[int, list[SimJob]] = defaultdict(list)
         start = log.jobs[0].submit if log.jobs else 0.0
         for entry in log.jobs:
             key = 0 if rule.by == "job" else getattr(entry, rule.by)
             labels = [f"{rule.name}-{one}" if one >= 0 else "" for one in (entry.queue, entry.user)]
             size = -(-entry.procs // rule.cores)
-            free_nodes[key].append(
+            parts[key].append(
                 SimJob(entry.submit - start, size, entry.runtime, entry.asked, *labels)
             )
         owner = next(one for one in self.scenario.groups if one.name == rule.group)
-        for number, jobs in sorted(free_nodes.items()):
+        for number, jobs in sorted(parts.items()):
             in_time = takewhile(lambda job: job.at <= self.end, jobs)
             name = f"{rule.name}-{number}"
             if rule.by == "job":
@@ -214,7 +207,7 @@ class Simulation:
                 group = self.world.group(
                     f"{rule.group}-{number}", owner.priority, owner.default_lease, owner.max_lease
                 )
-                queue = self._fitted(_as(Queue, rule, name), rule.least * (len(free_nodes) - 1))
+                queue = self._fitted(_as(Queue, rule, name), rule.least * (len(parts) - 1))
                 QueueOwner(self.world, queue, group, in_time)
 
     # ------------------------------------------------------------ samples

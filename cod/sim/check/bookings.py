@@ -166,21 +166,20 @@ def _given_away(
         ends = holder.expires_at + policy.drain_grace
         return ends if holder.drain_until is None else holder.drain_until
 
+    before, coming = (
+        sum(row.count for row in rows if row.reserved in (0, request.id) and row.kind.type in types)
+        for rows in (seen.free_nodes, seen.coming)
+    )
     leaving: Counter[tuple[int, int]] = Counter()
     for reclaim in seen.reclaims:
         leaving[reclaim.vcluster_id, reclaim.kind.type] += reclaim.open
-    before = sum(
-        free.count
-        for free in seen.free_nodes
-        if free.reserved in (0, request.id) and free.kind.type in types
-    )
     held: Counter[tuple[int, int]] = Counter()
     for allocation in seen.allocations:
         held[allocation.vcluster_id, allocation.kind.type] += allocation.count
     before += sum(
-        count - leaving[key]
-        for key, count in held.items()
-        if key[1] in types and in_time(key[1], gone(key[0]))
+        count - leaving[vcluster_id, type_id]
+        for (vcluster_id, type_id), count in held.items()
+        if type_id in types and in_time(type_id, gone(vcluster_id))
     )
     lost = sum(
         preempt.count
@@ -203,11 +202,6 @@ def _given_away(
             and share.free_nodes.kind.type in types
             and not in_time(share.free_nodes.kind.type, ends)
         )
-    coming = sum(
-        row.count
-        for row in seen.coming
-        if row.reserved in (0, request.id) and row.kind.type in types
-    )
     if before >= size(request) > before - lost + coming:
         yield (
             f"request {request.id}: {size(request)} nodes are reserved, {before} were there for its"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -205,7 +206,7 @@ def read(tables: Mapping[str, Any], folder: Path = Path()) -> Scenario:
         raise BadScenario(
             [_sentence(tables, each) for each in error.errors(include_url=False)]
         ) from None
-    if problems := _contradictions(file):
+    if problems := list(_contradictions(file)):
         raise BadScenario(problems)
     traced = any(isinstance(one, Trace) for one in file.demand)
     run_on = file.run_on if file.run_on is not None else TIMES_ON * file.days if traced else 0.0
@@ -279,75 +280,62 @@ def _known(names: list[str]) -> list[str]:
     return list(found)
 
 
-def _contradictions(file: ScenarioFile) -> list[str]:
-    """Return sentences about keys that contradict each other."""
-    problems = []
+def _contradictions(file: ScenarioFile) -> Iterator[str]:
+    """Yield sentences about keys that contradict each other."""
     for one in file.type:
         low = file.energy.warm_low if one.warm_low is None else one.warm_low
         high = file.energy.warm_high if one.warm_high is None else one.warm_high
         if low > high:
-            problems.append(f"type.{one.name}: warm_low {low} should not be above warm_high {high}")
+            yield f"type.{one.name}: warm_low {low} should not be above warm_high {high}"
     types = {one.name for one in file.type}
-    problems += [
-        f"group.{one.name}.{key}: there is no type {name!r}"
-        for one in file.group
-        for key, each in one.by_type.items()
-        for name in sorted(each.keys() - types)
-    ]
-    names = {one.name for one in file.group}
-    heads = {one.name for one in file.group if not one.parent}
-    problems += [
-        f"group.{one.name}.parent: {one.parent!r} should be a group that is no subgroup"
-        for one in file.group
-        if one.parent and one.parent not in heads
-    ]
+    heads = {group.name for group in file.group if not group.parent}
+    for group in file.group:
+        for table, each in group.by_type.items():
+            for name in sorted(each.keys() - types):
+                yield f"group.{group.name}.{table}: there is no type {name!r}"
+        if group.parent and group.parent not in heads:
+            parent = f"{group.parent!r} should be a group that is no subgroup"
+            yield f"group.{group.name}.parent: {parent}"
+    names = {group.name for group in file.group}
     for demand in file.demand:
         if isinstance(demand, Moves):
-            problems += _ends(demand, file.demand)
+            yield from _ends(demand, file.demand)
             continue
         if demand.group not in names:
-            problems.append(f"demand.{demand.name}.group: there is no group {demand.group!r}")
+            yield f"demand.{demand.name}.group: there is no group {demand.group!r}"
         if isinstance(demand, Farm) and demand.low > demand.high:
-            problems.append(
-                f"demand.{demand.name}: low {demand.low} should not be above high {demand.high}"
-            )
+            low, high = demand.low, demand.high
+            yield f"demand.{demand.name}: low {low} should not be above high {high}"
         try:
             match.check(demand.needs)
         except Refused as refused:
-            problems.append(f"demand.{demand.name}.needs: {refused.sentence}")
+            yield f"demand.{demand.name}.needs: {refused.sentence}"
     blocks = sum(len(one.blocks) for one in file.type)
-    problems += [
-        f"window.{one.name}.blocks: there is no block {block}, the last is {blocks}"
-        for one in file.window
-        for block in one.blocks
-        if block > blocks
-    ]
-    problems += [
-        f"window.{one.name}.counts: there should be one for each of `blocks`, or none"
-        for one in file.window
-        if one.counts and len(one.counts) != len(one.blocks)
-    ]
-    problems += [
-        f"window.{one.name}: more than {maintenance.MOST} windows are planned at a time"
-        for one in file.window
-        if sum(
-            other.begins - other.ahead <= max(0.0, one.begins - one.ahead)
-            and one.begins - one.ahead <= other.begins + other.length
+    for window in file.window:
+        place = f"window.{window.name}"
+        for block in window.blocks:
+            if block > blocks:
+                yield f"{place}.blocks: there is no block {block}, the last is {blocks}"
+        if window.counts and len(window.counts) != len(window.blocks):
+            yield f"{place}.counts: there should be one for each of `blocks`, or none"
+        planned = window.begins - window.ahead
+        at_once = sum(
+            other.begins - other.ahead <= max(0.0, planned)
+            and planned <= other.begins + other.length
             for other in file.window
         )
-        > maintenance.MOST
-    ]
+        if at_once > maintenance.MOST:
+            yield f"{place}: more than {maintenance.MOST} windows are planned at a time"
     for what, listed in (
         ("type", file.type),
         ("group", file.group),
         ("demand", file.demand),
         ("window", file.window),
     ):
-        seen = [one.name for one in listed]
-        problems += [
-            f"{what}: {name!r} is used twice" for name in sorted(set(seen)) if seen.count(name) > 1
-        ]
-    return problems
+        counts = Counter(named.name for named in listed)
+        yield from (
+            f"{what}: {name!r} is used twice" for name, n in sorted(counts.items()) if n > 1
+        )
 
 
 def _ends(moves: Moves, demands: Sequence[Demand]) -> Iterator[str]:
