@@ -35,7 +35,14 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
     """Run the server until it is told to stop; return the exit status. A single part runs in this
     process, several run in processes of their own. With `users`, each runs as its user in
     `security.partusers`, for whom `cod permissions` has prepared the files."""
-    names = list(only) or list(PARTS)
+    try:
+        return _serve(site_file, list(only) or list(PARTS), users)
+    except BadService as error:
+        log.error("%s", error)
+        return 1
+
+
+def _serve(site_file: Path, names: list[str], users: bool) -> int:
     lacking = _lacking() if users else ""
     split = users and not lacking
     alone = len(names) == 1 and not split
@@ -62,32 +69,23 @@ def serve(site_file: Path, only: Iterable[str] = (), *, users: bool = False) -> 
         for problem in str(error).splitlines():
             log.error("%s", problem)
         return 1
-    except BadService as error:
-        log.error("%s", error)
-        return 1
-    counters = counters_folder(settings)
-    try:
-        with only_one(settings, names if supervisor.PARENT not in os.environ else []) as locks:
-            if alone:
-                status = run(names[0], site, settings)
-            else:
+    counters, supervised = counters_folder(settings), supervisor.PARENT in os.environ
+    status = 0
+    with only_one(settings, [] if supervised else names) as locks:
 
-                def part(name: str) -> int:
-                    locks.close()
-                    return serve(site_file, [name])
+        def part(name: str) -> int:
+            locks.close()
+            return serve(site_file, [name])
 
-                if not split:
-                    load_program()
-                gc.freeze()  # a look for garbage in a fork would copy what all of them share
-                gc.enable()
-                supervisor.Supervisor(
-                    names, site_file, counters, serve=None if split else part
-                ).run()
-                status = 0
-    except BadService as error:
-        log.error("%s", error)
-        return 1
-    if supervisor.PARENT not in os.environ:
+        if alone:
+            status = run(names[0], site, settings)
+        else:
+            if not split:
+                load_program()
+            gc.freeze()  # a look for garbage in a fork would copy what all of them share
+            gc.enable()
+            supervisor.Supervisor(names, site_file, counters, serve=None if split else part).run()
+    if not supervised:
         forget_ended(counters)
         with suppress(OSError):  # another part counts there
             counters.rmdir()
