@@ -266,9 +266,8 @@ def _types(
     snapshot: SiteSnapshot, request: PendingRequest, feasibility: Feasibility
 ) -> Iterator[TypeMatch]:
     """Yield the types of the site, cheapest first."""
-    counts = {
-        name: _by_type(getattr(snapshot, name)) for name in ("free_nodes", "coming", "allocations")
-    }
+    free, coming = _by_type(snapshot.free_nodes), _by_type(snapshot.coming)
+    held = _by_type(snapshot.allocations)
     for type_id, node_type in sorted(
         snapshot.types.items(), key=lambda item: (item[1].cost, item[0])
     ):
@@ -281,9 +280,9 @@ def _types(
             node_type.name,
             node_type.cost,
             snapshot.site.get(type_id, 0),
-            counts["free_nodes"][type_id],
-            counts["coming"][type_id],
-            counts["allocations"][type_id],
+            free[type_id],
+            coming[type_id],
+            held[type_id],
             tuple((position, phrases) for position, phrases in lacks if phrases),
         )
 
