@@ -68,6 +68,7 @@ class Supply:
     def __init__(self, snapshot: SiteSnapshot, policy: Policy, now: float) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
         self._group_nodes = GroupHoldings(snapshot, now)
+        self._isolated = {request.id for request in snapshot.requests if request.isolated}
         self.apart = any(
             row.kind.port
             for rows in (snapshot.free_nodes, snapshot.coming, snapshot.allocations)
@@ -78,73 +79,91 @@ class Supply:
         self.own: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         self.own_free: dict[int, Counter[NodeKind]] = defaultdict(Counter)
         self.taking: dict[int, Counter[NodeKind]] = defaultdict(Counter)
-        isolated = {request.id for request in snapshot.requests if request.isolated}
-
-        def wanted(kind: NodeKind, request_id: int) -> NodeKind:
-            """Return the kind under which a request counts its own nodes of `kind`."""
-            return kind if request_id in isolated else kind.any_port
-
-        for free in snapshot.free_nodes:
-            if free.reserved:
-                self.own[free.reserved][wanted(free.kind, free.reserved)] += free.count
-                self.own_free[free.reserved][wanted(free.kind, free.reserved)] += free.count
-            else:
-                for kind in free.kind.counted:
-                    self.free[kind] += free.count
-                    self.base[kind] += free.count
-        self._arrivals: dict[tuple[int, NodeKind], list[tuple[float, int]]] = defaultdict(list)
-        for coming in snapshot.coming:
-            one = coming.reserved
-            for kind in (wanted(coming.kind, one),) if one else coming.kind.counted:
-                own = self.own[one] if one else self.base
-                own[kind] += coming.count
-                self._arrivals[one, kind].append(
-                    (expected(snapshot, coming, policy, now), coming.count)
-                )
-        leaving: Counter[tuple[int, NodeKind]] = Counter()
-        for reclaim in snapshot.reclaims:
-            kind = wanted(reclaim.kind, reclaim.request_id)
-            self.own[reclaim.request_id][kind] += reclaim.open
-            self.taking[reclaim.request_id][kind] += reclaim.open
-            # which nodes will leave is not known: they may have usable ports
-            for each in (kind.any_port, kind.usable):
-                leaving[reclaim.vcluster_id, each] += reclaim.open
-            erased = max(reclaim.deadline, now) + turnaround(snapshot, kind.type, policy)
-            self._arrivals[reclaim.request_id, kind].append((erased, reclaim.open))
-        held: Counter[tuple[int, NodeKind]] = Counter()
-        self._mobile: Counter[tuple[int, NodeKind]] = Counter()
-        for allocation in snapshot.allocations:
-            for kind in allocation.kind.counted:
-                held[allocation.vcluster_id, kind] += allocation.count
-                self._mobile[allocation.vcluster_id, kind] += allocation.mobile
         self.returns: dict[NodeKind, list[tuple[float, int, int]]] = defaultdict(list)
-        for request in snapshot.requests:
-            if (
-                request.source_id is not None
-                and (taker := snapshot.holders.get(request.vcluster_id)) is not None
-            ):
-                for own_kind, count in self.own[request.id].items():
-                    for kind in own_kind.counted:
-                        self._comes_back(taker, kind, count)
+        self.preempted: list[Victim] = []
+        self._arrivals: dict[tuple[int, NodeKind], list[tuple[float, int]]] = defaultdict(list)
         self._holders: dict[NodeKind, list[VclusterHolder]] = defaultdict(list)
-        self._staying = {key: max(0, count - leaving[key]) for key, count in held.items()}
-        for (vcluster_id, kind), count in sorted(self._staying.items()):
-            holder = snapshot.holders.get(vcluster_id)
-            if holder is None or not count:
-                continue
-            self._holders[kind].append(holder)
-            self._comes_back(holder, kind, count)
-        for times in self.returns.values():
-            times.sort()
+        self._mobile: Counter[tuple[int, NodeKind]] = Counter()
+        self._preempted: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
+        self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
+        self._lost_of_group: Counter[tuple[int, int]] = Counter()
+        self._count_free_and_coming()
+        self._staying = self._count_staying(self._count_reclaimed())
+        self._count_returns()
         self._back = {
             kind: _totals((at, count) for at, _, count in rows)
             for kind, rows in self.returns.items()
         }
         self._come = {key: _totals(rows) for key, rows in self._arrivals.items()}
-        self.preempted: list[Victim] = []
-        self._preempted: dict[NodeKind, list[tuple[float, int]]] = defaultdict(list)
-        self._lost: Counter[tuple[int, NodeKind] | int] = Counter()
-        self._lost_of_group: Counter[tuple[int, int]] = Counter()
+
+    # ------------------------------------------------------------ counting
+
+    def _own_kind(self, kind: NodeKind, request_id: int) -> NodeKind:
+        """Return the kind under which a request counts its own nodes of `kind`."""
+        return kind if request_id in self._isolated else kind.any_port
+
+    def _possible(self, kind: NodeKind) -> tuple[NodeKind, ...]:
+        """Return the kinds whose counts may include nodes that leave: which nodes is not known, so
+        they may have usable ports."""
+        return (kind.any_port, kind.usable) if self.apart else (kind.any_port,)
+
+    def _count_free_and_coming(self) -> None:
+        for free in self._snapshot.free_nodes:
+            if one := free.reserved:
+                self.own[one][self._own_kind(free.kind, one)] += free.count
+                self.own_free[one][self._own_kind(free.kind, one)] += free.count
+            else:
+                for kind in free.kind.counted:
+                    self.free[kind] += free.count
+                    self.base[kind] += free.count
+        for coming in self._snapshot.coming:
+            one = coming.reserved
+            at = expected(self._snapshot, coming, self._policy, self._now)
+            for kind in (self._own_kind(coming.kind, one),) if one else coming.kind.counted:
+                (self.own[one] if one else self.base)[kind] += coming.count
+                self._arrivals[one, kind].append((at, coming.count))
+
+    def _count_reclaimed(self) -> Counter[tuple[int, NodeKind]]:
+        """Count nodes that are being reclaimed as those of their requests; return how many leave
+        each vcluster."""
+        leaving: Counter[tuple[int, NodeKind]] = Counter()
+        for reclaim in self._snapshot.reclaims:
+            one, kind = reclaim.request_id, self._own_kind(reclaim.kind, reclaim.request_id)
+            self.own[one][kind] += reclaim.open
+            self.taking[one][kind] += reclaim.open
+            for each in self._possible(kind):
+                leaving[reclaim.vcluster_id, each] += reclaim.open
+            erasing = turnaround(self._snapshot, kind.type, self._policy)
+            erased = max(reclaim.deadline, self._now) + erasing
+            self._arrivals[one, kind].append((erased, reclaim.open))
+        return leaving
+
+    def _count_staying(
+        self, leaving: Counter[tuple[int, NodeKind]]
+    ) -> dict[tuple[int, NodeKind], int]:
+        """Return how many nodes each vcluster holds, without those that leave."""
+        held: Counter[tuple[int, NodeKind]] = Counter()
+        for allocation in self._snapshot.allocations:
+            for kind in allocation.kind.counted:
+                held[allocation.vcluster_id, kind] += allocation.count
+                self._mobile[allocation.vcluster_id, kind] += allocation.mobile
+        return {key: max(0, count - leaving[key]) for key, count in held.items()}
+
+    def _count_returns(self) -> None:
+        holders = self._snapshot.holders
+        for request in self._snapshot.requests:
+            taker = holders.get(request.vcluster_id)
+            if request.source_id is not None and taker is not None:
+                for own_kind, count in self.own[request.id].items():
+                    for kind in own_kind.counted:
+                        self._comes_back(taker, kind, count)
+        for (vcluster_id, kind), count in sorted(self._staying.items()):
+            holder = holders.get(vcluster_id)
+            if holder is not None and count:
+                self._holders[kind].append(holder)
+                self._comes_back(holder, kind, count)
+        for times in self.returns.values():
+            times.sort()
 
     def _comes_back(self, holder: VclusterHolder, kind: NodeKind, count: int) -> None:
         if (back := self._back_at(holder, kind)) is not None:
@@ -152,6 +171,8 @@ class Supply:
 
     def _back_at(self, holder: VclusterHolder, kind: NodeKind) -> float | None:
         return back_at(holder, self._policy, turnaround(self._snapshot, kind.type, self._policy))
+
+    # ------------------------------------------------------------ questions
 
     def available(self, kind: NodeKind, time: float, request_id: int = 0) -> int:
         """Return how many nodes are available at that time: free nodes, and nodes on their way that
@@ -195,28 +216,29 @@ class Supply:
         """Preempt `wanted` nodes, or as many as possible, from the lowest priority first, and
         return them. `short`: see `preemptible`."""
         victims = []
-        for kind, count in sorted(wanted.items()):
-            left = count
+        for kind, left in sorted(wanted.items()):
             for holder in sorted(
                 self._holders.get(kind, ()), key=lambda one: (one.priority, one.id)
             ):
                 if (part := min(left, self._able(holder, kind, request, start, short[kind]))) > 0:
                     victims.append(Victim(holder.id, kind, part))
-                    # the preempted nodes may have usable ports, whether they are needed or not
-                    for each in (kind.any_port, kind.usable):
-                        self._lost[holder.id, each] += part
-                    self._lost[holder.id] += part
-                    self._lost_of_group[holder.group_id, self._group_nodes.pool(kind.type)] += part
-                    # preempted nodes do not come back a second time at the end of their lease
-                    back = self._back_at(holder, kind)
-                    for each in kind.counted:
-                        self._preempted[each].append((start, part))
-                    if back is not None:
-                        for each in (kind.any_port, kind.usable) if self.apart else (kind,):
-                            self._preempted[each].append((back, -part))
+                    self._lose(holder, kind, part, start)
                     left -= part
         self.preempted += victims
         return victims
+
+    def _lose(self, holder: VclusterHolder, kind: NodeKind, count: int, start: float) -> None:
+        """Count nodes that a vcluster loses to a reservation which starts at `start`."""
+        for each in self._possible(kind):
+            self._lost[holder.id, each] += count
+        self._lost[holder.id] += count
+        self._lost_of_group[holder.group_id, self._group_nodes.pool(kind.type)] += count
+        for each in kind.counted:
+            self._preempted[each].append((start, count))
+        # preempted nodes do not come back a second time at the end of their lease
+        if (back := self._back_at(holder, kind)) is not None:
+            for each in self._possible(kind):
+                self._preempted[each].append((back, -count))
 
     def _able(
         self,
@@ -227,20 +249,18 @@ class Supply:
         short: float,
     ) -> int:
         back = self._back_at(holder, kind)
+        due = start - lead(self._snapshot, kind.type, self._policy)
         if (
             not outranks(request.priority, holder.priority)
             or holder.id == request.vcluster_id
             or (back is not None and back <= short)  # counted among the nodes that come back
-            or (holder.expires_at or math.inf)
-            <= start - lead(self._snapshot, kind.type, self._policy) + SLACK
+            or (holder.expires_at or math.inf) <= due + SLACK
         ):
             return 0  # a vcluster whose lease has ended loses no more nodes
         # three bounds: of the nodes of the kind, of the vcluster, and of its group
         own = holder.group_id, self._group_nodes.pool(kind.type)
         mobile = self._mobile[holder.id, kind]
-        if self._now + inertia(holder.priority, self._policy) <= start - lead(
-            self._snapshot, kind.type, self._policy
-        ):
+        if self._now + inertia(holder.priority, self._policy) <= due:
             mobile = self._staying[holder.id, kind]  # the inertia of all present nodes is over then
         return max(
             0,
