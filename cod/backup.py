@@ -23,12 +23,14 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy import Engine
 
 from cod.core.database.writer import connect
 from cod.images import store as image_store
@@ -101,9 +103,8 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
     site, settings = load.load(site_file)
     if folder.resolve().is_relative_to(settings.data.resolve()):
         raise BackupRefused(
-            f"{folder} is in the data folder {settings.data}, and each backup would hold those "
-            "before it: "
-            "name a folder outside"
+            f"{folder} is in the data folder {settings.data}, and each backup would hold those"
+            " before it: name a folder outside"
         )
     engine = connect(settings.database)
     try:
@@ -117,36 +118,19 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
             if (folder / "sets" / name).exists():
                 raise BackupRefused(f"{folder} has a set {name} already: try again in a second")
             with _growing(folder / "sets") as growing:
-                for _ in range(TRIES):
-                    count = rows.backup(engine, growing / "database.gz")
-                    named = sorted(
-                        {
-                            row["digest"]
-                            for row in rows.read(growing / "database.gz", "images")
-                            if row["state"] == "ready"
-                        }
-                    )
-                    copied, size, faults = _copied(named, settings.images, folder / "images")
-                    with engine.connect() as connection:
-                        still = images.digests(connection)
-                    if faults.keys() <= still:
-                        break
-                else:
-                    raise BackupRefused(
-                        "images are deleted faster than they are copied: try again later"
-                    )
-                files = tuple(_files(settings, folder / "files"))
+                database = growing / "database.gz"
+                count, named, copied = _backed_up(engine, database, settings.images, folder)
                 made = Set(
-                    name,
-                    site.name,
-                    now,
-                    schema.head(),
-                    str(settings.path),
-                    count,
-                    _digest(growing / "database.gz"),
-                    files,
-                    tuple(each for each in named if each not in faults),
-                    tuple(faults),
+                    name=name,
+                    site=site.name,
+                    made_at=now,
+                    schema=schema.head(),
+                    site_file=str(settings.path),
+                    rows=count,
+                    database=_digest(database),
+                    files=tuple(_files(settings, folder / "files")),
+                    images=tuple(each for each in named if each not in copied.faults),
+                    missing=tuple(copied.faults),
                 )
                 secretfile.write(
                     growing / "set.json", json.dumps(asdict(made), indent=1).encode() + b"\n"
@@ -157,9 +141,24 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
                 _forget(folder, keep)
     finally:
         engine.dispose()
-    return Done(
-        made, copied, size, [f"image {digest[:12]}: {fault}" for digest, fault in faults.items()]
-    )
+    return Done(made, copied.count, copied.bytes, copied.sentences())
+
+
+def _backed_up(
+    engine: Engine, database: Path, source: Path, folder: Path
+) -> tuple[int, list[str], _Copied]:
+    """Write the rows to `database`, and copy the images that they name. Return the number of rows,
+    the images' digests, and what was copied."""
+    for _ in range(TRIES):
+        count = rows.backup(engine, database)
+        ready = (row for row in rows.read(database, "images") if row["state"] == "ready")
+        named = sorted({row["digest"] for row in ready})
+        copied = _copied(named, source, folder / "images")
+        with engine.connect() as connection:
+            still = images.digests(connection)
+        if copied.faults.keys() <= still:
+            return count, named, copied
+    raise BackupRefused("images are deleted faster than they are copied: try again later")
 
 
 def sets(folder: Path) -> list[Set]:
@@ -226,10 +225,21 @@ def _growing(folder: Path) -> Iterator[Path]:
         shutil.rmtree(growing, ignore_errors=True)
 
 
-def _copied(digests: list[str], source: Path, target: Path) -> tuple[int, int, dict[str, str]]:
-    """Copy the images that `target` lacks. Return the number of copied images, their bytes, and, by
-    digest, a sentence for each image that could not be copied well."""
-    count, size, faults = 0, 0, dict[str, str]()
+@dataclass(slots=True)
+class _Copied:
+    """Images that were copied: their number and bytes, and why others were not, by digest."""
+
+    count: int = 0
+    bytes: int = 0
+    faults: dict[str, str] = field(default_factory=dict)
+
+    def sentences(self) -> list[str]:
+        return [f"image {digest[:12]}: {fault}" for digest, fault in self.faults.items()]
+
+
+def _copied(digests: Iterable[str], source: Path, target: Path) -> _Copied:
+    """Copy the images that `target` lacks."""
+    done = _Copied()
     for digest in digests:
         if (target / digest).exists():
             continue
@@ -237,18 +247,18 @@ def _copied(digests: list[str], source: Path, target: Path) -> tuple[int, int, d
             try:
                 shutil.copytree(source / digest, scratch / digest, copy_function=_copy_private)
             except FileNotFoundError:
-                faults[digest] = "its folder is not there"
+                done.faults[digest] = "its folder is not there"
                 continue
             except shutil.Error as error:
-                faults[digest] = f"it cannot be read: {error.args[0][0][2]}"
+                done.faults[digest] = f"it cannot be read: {error.args[0][0][2]}"
                 continue
             if bad := verify(scratch, digest).bad:
-                faults[digest] = bad[0]
+                done.faults[digest] = bad[0]
                 continue
-            size += sum(path.stat().st_size for path in (scratch / digest).iterdir())
+            done.bytes += sum(path.stat().st_size for path in (scratch / digest).iterdir())
             image_store.publish(scratch / digest, target, digest)
-            count += 1
-    return count, size, faults
+            done.count += 1
+    return done
 
 
 def _copy_private(source: str, target: str) -> None:
@@ -388,8 +398,8 @@ def restore(
     try:
         if schema.current(engine) is None:
             schema.upgrade(engine)
-        rows.check(engine, folder / "sets" / wanted.name / "database.gz", replace=replace)
-        done = Done(wanted)
+        database = folder / "sets" / wanted.name / "database.gz"
+        rows.check(engine, database, replace=replace)
         if site_file.exists():
             say(f"kept {site_file}")
         else:
@@ -399,30 +409,18 @@ def restore(
         for digest in wanted.images:
             if (settings.images / digest).exists() and verify(settings.images, digest).bad:
                 image_store.remove(settings.images, digest)
-        done.images, done.bytes, bad = _copied(
-            list(wanted.images), folder / "images", settings.images
-        )
-        if bad:
-            raise BackupRefused(
-                "; ".join(f"image {digest[:12]}: {fault}" for digest, fault in bad.items())
-            )
+        copied = _copied(wanted.images, folder / "images", settings.images)
+        if copied.faults:
+            raise BackupRefused("; ".join(copied.sentences()))
         for path, source in targets.items():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             secretfile.write(path, source.read_bytes())
-        rows.restore(
-            engine,
-            folder / "sets" / wanted.name / "database.gz",
-            now,
-            replace=replace,
-            hold=hold,
-        )
+        rows.restore(engine, database, now, replace=replace, hold=hold)
     finally:
         engine.dispose()
-    done.notes += [
-        f"image {digest[:12]} is not in the backup: the site had lost it"
-        for digest in wanted.missing
-    ]
-    return done
+    lost = "is not in the backup: the site had lost it"
+    notes = [f"image {digest[:12]} {lost}" for digest in wanted.missing]
+    return Done(wanted, copied.count, copied.bytes, notes)
 
 
 def _target(kept: Kept, settings: Settings) -> Path:
