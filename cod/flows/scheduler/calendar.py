@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from cod.core import snapshot
@@ -122,55 +122,63 @@ def show(
         raise Refused("invalid", "a calendar covers at most 366 days", "to")
     live = {one.id: one for one in vclusters.live(tx)}
     seen = {one.id for one in live.values() if groups is None or one.group_id in groups}
-    bars: defaultdict[int, list[Bar]] = defaultdict(list)
+    held = vclusters.held_by_type(tx)
     types: defaultdict[int, Counter[str]] = defaultdict(Counter)
-    first: dict[int, float] = {}
-    for vcluster_id, type_name, count, assigned_at in vclusters.held_by_type(tx):
+    for vcluster_id, type_name, count, _ in held:
         types[vcluster_id][type_name or ""] += count
-        first[vcluster_id] = min(
-            first.get(vcluster_id, math.inf), now if assigned_at is None else assigned_at
-        )
-    for vcluster_id, start in first.items():
-        if vcluster_id in live:
-            bars[vcluster_id] += _held(live[vcluster_id], types[vcluster_id].total(), start, now)
-    for request in requests.dated(tx):
-        if request.vcluster_id in live:
-            shown = request.id if request.vcluster_id in seen else None
-            bars[request.vcluster_id] += _coming(
-                request, live[request.vcluster_id].expires_at, shown, now
-            )
-    for waiting in starts.expected(tx):
-        if waiting.vcluster_id in seen:
-            bars[waiting.vcluster_id].append(_expected(waiting, live[waiting.vcluster_id], now))
-    for reclaim in reclaims.open_(tx):
-        if reclaim.vcluster_id in seen:
-            due = max(reclaim.deadline, now)
-            bars[reclaim.vcluster_id].append(
-                Bar("leaving", reclaim.count - reclaim.given, due, due)
-            )
     names = group_rows.names(tx)
     rows = []
-    for vcluster_id, every in bars.items():
-        inside = tuple(
-            bar
-            for bar in sorted(every, key=lambda bar: bar.start)
-            if bar.start <= until and (bar.end is None or bar.end >= since)
-        )
+    for vcluster_id, bars in _bars(tx, held, live, seen, now).items():
         one, named = live[vcluster_id], vcluster_id in seen
-        if inside:
+        bars = [bar for bar in bars if bar.start <= until and (bar.end is None or bar.end >= since)]
+        if bars:
             rows.append(
                 Row(
                     names[one.group_id] if named else None,
                     one.name if named else None,
                     one.preemptible,
                     dict(sorted(types[vcluster_id].items())),
-                    inside,
+                    tuple(sorted(bars, key=lambda bar: bar.start)),
                 )
             )
     rows.sort(key=_order)
     free = _free(tx, since, until, site, now)
     closed = _closed(tx, since, until)
     return Calendar(since, until, tuple(rows[:limit]), max(0, len(rows) - limit), free, closed)
+
+
+def _bars(
+    tx: Tx,
+    held: Iterable[tuple[int, str | None, int, float | None]],
+    live: Mapping[int, vclusters.Live],
+    seen: Set[int],
+    now: float,
+) -> dict[int, list[Bar]]:
+    """Return the bars of live vclusters, by their ids; of those in `seen`, also the bars of waiting
+    requests and of reclaims."""
+    bars: defaultdict[int, list[Bar]] = defaultdict(list)
+    nodes: Counter[int] = Counter()
+    first: dict[int, float] = {}
+    for vcluster_id, _, count, assigned_at in held:
+        nodes[vcluster_id] += count
+        start = now if assigned_at is None else assigned_at
+        first[vcluster_id] = min(first.get(vcluster_id, start), start)
+    for vcluster_id, start in first.items():
+        if vcluster_id in live:
+            bars[vcluster_id] += _held(live[vcluster_id], nodes[vcluster_id], start, now)
+    for request in requests.dated(tx):
+        if (one := live.get(request.vcluster_id)) is not None:
+            shown = request.id if one.id in seen else None
+            bars[one.id] += _coming(request, one.expires_at, shown, now)
+    for waiting in starts.expected(tx):
+        if waiting.vcluster_id in seen:
+            bars[waiting.vcluster_id].append(_expected(waiting, live[waiting.vcluster_id], now))
+    for reclaim in reclaims.open_(tx):
+        if reclaim.vcluster_id in seen:
+            due = max(reclaim.deadline, now)
+            leaving = Bar("leaving", reclaim.count - reclaim.given, due, due)
+            bars[reclaim.vcluster_id].append(leaving)
+    return bars
 
 
 def _free(tx: Tx, since: float, until: float, site: Site, now: float) -> tuple[FreeType, ...]:

@@ -17,7 +17,7 @@ from cod.core import node_hours as core_node_hours
 from cod.model import Effect, Group, Refused, Result, Site, TypeTerms
 from cod.policy import usage_buckets
 from cod.policy.nodes import energy_accounting
-from cod.policy.scheduler.snapshot import OTHERS, Sharing
+from cod.policy.scheduler.snapshot import ANYTHING, OTHERS, Sharing
 from cod.policy.sharing import (
     entitlements,
     node_hours,
@@ -163,41 +163,43 @@ def every(
     for group in every_group:
         if only is not None and group.id not in only:
             continue
-        standing, own = standings.get(group.id), entitled.get(group.id)
+        standing, own = standings.get(group.id), entitled.get(group.id, ANYTHING)
+        terms = by_type.terms.get(group.id, {})
+        apart = (
+            TypeShare(
+                type=kinds[one],
+                shares=terms.get(one, TypeTerms()).shares,
+                share_nodes=own.of(one).share,
+                guarantee=own.of(one).guarantee,
+                guaranteed_from=sure.since(one, group.id),
+                held=of_type[group.id, one],
+            )
+            for one in by_type.apart
+        )
         found.append(
             GroupShare(
-                group.name,
-                group.priority,
-                names.get(group.parent_id or 0),
-                group.shares,
-                None if standing is None else standing.share,
-                own.share if own else None,
-                group.guarantee,
-                sure.since(OTHERS, group.id),
-                own.limit if own else None,
-                {kinds[one]: count for one, count in limits.get(group.id, {}).items()},
-                tuple(
-                    TypeShare(
-                        kinds[one],
-                        by_type.terms.get(group.id, {}).get(one, TypeTerms()).shares,
-                        own.of(one).share if own else None,
-                        own.of(one).guarantee if own else 0,
-                        sure.since(one, group.id),
-                        of_type[group.id, one],
-                    )
-                    for one in by_type.apart
-                ),
-                group.hours_limit,
-                used.get(group.id, 0.0) / HOUR,
-                None if standing is None else (group.faded_usage or 0.0) / HOUR,
-                standing.ratio if standing and math.isfinite(standing.ratio) else None,
-                None if standing is None else standing.factor,
-                None if standing is None else standing.rank,
-                len(standings),
-                held[group.id],
-                recent.get(group.id, 0.0) / HOUR,
-                evenness,
-                group.user_shares,
+                group=group.name,
+                priority=group.priority,
+                parent=names.get(group.parent_id or 0),
+                shares=group.shares,
+                share=standing.share if standing else None,
+                share_nodes=own.share,
+                guarantee=group.guarantee,
+                guaranteed_from=sure.since(OTHERS, group.id),
+                node_limit=own.limit,
+                type_limits={kinds[one]: n for one, n in limits.get(group.id, {}).items()},
+                types=tuple(apart),
+                hours_limit=group.hours_limit,
+                hours_used=used.get(group.id, 0.0) / HOUR,
+                usage=(group.faded_usage or 0.0) / HOUR if standing else None,
+                ratio=standing.ratio if standing and math.isfinite(standing.ratio) else None,
+                factor=standing.factor if standing else None,
+                rank=standing.rank if standing else None,
+                ranked=len(standings),
+                held=held[group.id],
+                recent_hours=recent.get(group.id, 0.0) / HOUR,
+                evenness=evenness,
+                user_shares=group.user_shares,
             )
         )
     return sorted(found, key=lambda one: (one.rank or 0, one.group))
