@@ -251,14 +251,8 @@ class Pool:
             except Exception as error:
                 if ended:
                     unsure = ended
-                lost_race = (
-                    isinstance(error, Stale) and not isinstance(error, Outdated) and attempt < RACES
-                )
-                if (
-                    not (lost_race or is_retryable(error))
-                    or time.monotonic() > give_up
-                    or self._closing.is_set()
-                ):
+                again = is_retryable(error) or (_lost_race(error) and attempt < RACES)
+                if not again or time.monotonic() > give_up or self._closing.is_set():
                     raise
                 pause = min(0.02 * 2**attempt, 1.0)
                 log.warning("database: %s; trying again in %.2f s", type(error).__name__, pause)
@@ -318,6 +312,11 @@ class Pool:
             job()
 
 
+def _lost_race(error: Exception) -> bool:
+    """Return whether another flow changed the node first that this flow had read."""
+    return isinstance(error, Stale) and not isinstance(error, Outdated)
+
+
 def _run_in_savepoint(call: _Call[Any], tx: Tx) -> Any:
     """Run the call's flow in a savepoint. Return its result; if it fails, undo its changes and
     return the Failure, or `_AGAIN` after a lost race."""
@@ -328,8 +327,7 @@ def _run_in_savepoint(call: _Call[Any], tx: Tx) -> Any:
         if is_retryable(error):
             raise  # the database may have undone the whole transaction
         savepoint.rollback()
-        raced = isinstance(error, Stale) and not isinstance(error, Outdated)
-        return _AGAIN if raced else Failure()
+        return _AGAIN if _lost_race(error) else Failure()
     savepoint.commit()
     return value
 

@@ -188,7 +188,7 @@ class ConfdServer(Service):
         self._again = False
         # (node, epoch) of orders that count as sent and may not have been
         self._unsent: set[tuple[int, int]] = set()
-        self._ports: list[Any] = []
+        self._listening: list[Any] = []
         self._written_at = reactor.seconds()
         self._timers = [
             Timer(reactor, POLL, lambda: self.poll(notified=False)),
@@ -207,7 +207,7 @@ class ConfdServer(Service):
             # a long backlog: all agents come back at once when a server was away
             listening = self.reactor.listenTCP(self.port, factory, backlog=1024, interface=address)
             self.port = listening.getHost().port
-            self._ports.append(listening)
+            self._listening.append(listening)
         for timer in self._timers:
             timer.startService()
 
@@ -225,7 +225,7 @@ class ConfdServer(Service):
         super().stopService()  # type: ignore[no-untyped-call]
         for timer in self._timers:
             timer.stopService()
-        for listening in self._ports:
+        for listening in self._listening:
             yield listening.stopListening()
         for connection in list(self.open):
             connection.end("stopping", "the server is being stopped")
