@@ -229,33 +229,8 @@ class HttpServer(Service):
         method = request.method
         if method not in (b"GET", b"HEAD"):
             self._answer(connection, kind, 405, "only GET and HEAD\n", ("Allow", "GET, HEAD"))
-        elif kind == "boot" and len(rest) > 2 and rest[0] == "once":
-            file = self._files.open("/".join(rest[2:]))
-            self._docs.bring(rest[1], connection.peer).addCallbacks(
-                lambda _: self._file(connection, "boot", file, rest[-1]),
-                self._refused,
-                errbackArgs=(connection, rest[:1]),  # no log tells the nonce
-            )
         elif kind == "boot":
-            mac = mac_of(rest[0]) if len(rest) == 2 else None
-            made: dict[str, Callable[[str, str], Deferred[bytes]]] = {
-                "script.ipxe": self._docs.ipxe,
-                "secret.cpio": self._docs.secret,
-            }
-            program = disk_loader(rest[1]) if len(rest) == 2 and rest[0] == "disk" else None
-            if program is not None:
-                self._send_document(program, connection, "disk")
-            elif mac is None or rest[1] not in made:
-                self._answer(connection, "boot", 404, "no such document\n")
-            elif method == b"HEAD":  # making one has consequences (a secret minted, a boot decided)
-                self._answer(connection, "boot", 405, "", ("Allow", "GET"))
-            else:
-                made[rest[1]](mac, connection.peer).addCallbacks(
-                    self._send_document,
-                    self._refused,
-                    callbackArgs=(connection, rest[1]),
-                    errbackArgs=(connection, rest),
-                )
+            self._boot(connection, method, rest)
         elif kind == "files":
             self._file(connection, kind, self._files.open("/".join(rest)), rest[-1])
         elif (
@@ -266,7 +241,35 @@ class HttpServer(Service):
         ):
             self._image(connection, request, rest[0], rest[1])
         else:
-            self._answer(connection, kind, 404, "no such file\n")
+            raise NoSuchFile
+
+    def _boot(self, connection: Connection, method: bytes, rest: list[str]) -> None:
+        """Send a document that is made for a machine, or a file to a machine that shows a nonce."""
+        if len(rest) > 2 and rest[0] == "once":
+            file = self._files.open("/".join(rest[2:]))
+            self._docs.bring(rest[1], connection.peer).addCallbacks(
+                lambda _: self._file(connection, "boot", file, rest[-1]),
+                self._refused,
+                errbackArgs=(connection, rest[:1]),  # no log tells the nonce
+            )
+            return
+        machine, name = rest if len(rest) == 2 else ("", "")
+        mac = mac_of(machine)
+        made = {"script.ipxe": self._docs.ipxe, "secret.cpio": self._docs.secret}.get(name)
+        program = disk_loader(name) if machine == "disk" else None
+        if program is not None:
+            self._send_document(program, connection, "disk")
+        elif mac is None or made is None:
+            self._answer(connection, "boot", 404, "no such document\n")
+        elif method == b"HEAD":  # making one has consequences (a secret minted, a boot decided)
+            self._answer(connection, "boot", 405, "", ("Allow", "GET"))
+        else:
+            made(mac, connection.peer).addCallbacks(
+                self._send_document,
+                self._refused,
+                callbackArgs=(connection, name),
+                errbackArgs=(connection, rest),
+            )
 
     async def _answer_metadata(
         self, connection: Connection, request: h11.Request, parts: list[str]
