@@ -236,27 +236,27 @@ def load(path: Path, vcluster: str) -> VcmState | None:
 
 def _state(known: dict[str, Any]) -> VcmState:
     return VcmState(
-        known["vcluster"],
-        int(known["seen"]),
-        int(known["keys"]),
-        {
+        vcluster=known["vcluster"],
+        seen=int(known["seen"]),
+        keys=int(known["keys"]),
+        nodes={
             name: OwnNode(**{**node, "member": Member(**node["member"])})
             for name, node in known["nodes"].items()
         },
-        {
+        requests={
             key: OpenRequest(**{**asked, "nodeset": Nodeset(**asked.get("nodeset", {}))})
             for key, asked in known["requests"].items()
         },
-        {
+        reclaims={
             int(number): Reclaim(
                 **{**reclaim, "nodes": tuple(Named(**node) for node in reclaim["nodes"])}
             )
             for number, reclaim in known["reclaims"].items()
         },
-        str(known["birth"]),
-        bool(known["sure"]),
-        bool(known["warned"]),
-        float(known.get("ends", 0.0)),
+        birth=str(known["birth"]),
+        sure=bool(known["sure"]),
+        warned=bool(known["warned"]),
+        ends=float(known.get("ends", 0.0)),
     )
 
 

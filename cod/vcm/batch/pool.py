@@ -38,6 +38,8 @@ class BatchPool:
         self, table: BatchTable, system: BatchSystem, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._table, self._system, self._clock = table, system, clock
+        # seconds from the end of a node's work to its release
+        self._leaving = LEAVING + (table.save_time if table.save else 0.0)
         self._idle_since: dict[str, float] = {}
         self._unheard_since: dict[str, float] = {}
         self._wanted_at: dict[str, float] = {}
@@ -223,17 +225,14 @@ class BatchPool:
         hosts = self._hosts()
         ours = [name for name in members if name not in self._table.keep]
         chosen = resize.victims(hosts, ours, self._idle_since, reclaim.count)
-        spare = max(
-            1.0,
-            reclaim.deadline - now - LEAVING - (self._table.save_time if self._table.save else 0.0),
-        )
+        spare = max(1.0, reclaim.deadline - now - self._leaving)
         within = {}
         for name in chosen:
-            jobs = hosts[name].jobs if name in hosts else ()
+            host = hosts.get(name)
             # a node that is leaving because of its age cannot wait for its jobs any longer
             self._drained_by.pop(name, None)
-            asked = map(self._system.notice, jobs) if isinstance(self._system, EndSignals) else ()
-            notice = spare if jobs and self._table.drain else max(asked, default=0.0)
+            drains = self._table.drain and host is not None and host.jobs
+            notice = spare if drains else self._notice(host)
             within[name] = max(1.0, min(spare, notice))
             if notice:
                 self._drained_by[name] = now + within[name]
@@ -245,10 +244,9 @@ class BatchPool:
         """Keep jobs from running into maintenance windows. Give nodes up early enough that, before
         a window begins, their jobs get the signals that they request, are saved, and are back in
         the queue. Drained nodes leave when their jobs have ended."""
-        ahead = LEAVING + (self._table.save_time if self._table.save else 0.0)
         going, downtimes = dict[str, float](), list[Downtime]()
         for window in windows:
-            begins = window.begins - ahead if window.begins else inf
+            begins = window.begins - self._leaving if window.begins else inf
             for name in (one.node for one in window.nodes):
                 if name not in members or name in self._table.keep:
                     continue
@@ -261,15 +259,19 @@ class BatchPool:
         closed_for = system.foresee(staying, self._clock()) if isinstance(system, Foresees) else 0.0
         hosts = self._hosts() if downtimes else {}
         for one in downtimes:
-            jobs = hosts[one.host].jobs if one.host in hosts else ()
-            asked = map(system.notice, jobs) if isinstance(system, EndSignals) else ()
-            if next_look >= one.begins - max(closed_for, *asked, 0.0):
+            if next_look >= one.begins - max(closed_for, self._notice(hosts.get(one.host))):
                 going[one.host] = min(going.get(one.host, inf), one.begins)
         for name in self._maintained & members.keys() - going.keys():
             self._drained_by.pop(name, None)
         self._drained_by.update(going)
         self._maintained = frozenset(going)
         return going
+
+    def _notice(self, host: Host | None) -> float:
+        """Return the longest notice, in seconds, that jobs on the host request before their end."""
+        if host is None or not isinstance(self._system, EndSignals):
+            return 0.0
+        return max(map(self._system.notice, host.jobs), default=0.0)
 
     def recall(self, promised: Mapping[str, float]) -> None:
         """Let jobs run on until the time for which their nodes were promised before a restart."""

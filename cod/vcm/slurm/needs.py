@@ -85,16 +85,16 @@ class Room:
         free = {name: count - node.gres_used.get(name, 0) for name, count in node.gres.items()}
         unit = {"core": node.threads, "socket": node.threads * node.cores}.get(rules.unit, 1)
         return cls(
-            node.name,
-            None,
-            node.cpus - node.cpus_used,
-            node.memory - node.memory_used,
-            node.memory,
-            free,
-            node.features,
-            unit,
-            node.cpus_used > 0,
-            node.left,
+            name=node.name,
+            kind=None,
+            cpus=node.cpus - node.cpus_used,
+            memory=node.memory - node.memory_used,
+            all_memory=node.memory,
+            gres=free,
+            features=node.features,
+            unit=unit,
+            used=node.cpus_used > 0,
+            left=node.left,
         )
 
     @classmethod
@@ -107,14 +107,14 @@ class Room:
         """Return the resources of a future node."""
         memory = inf if kind.memory is None else kind.memory
         return cls(
-            "",
-            kind.nodeset,
-            kind.cpus,
-            memory,
-            memory,
-            dict(kind.gres),
-            kind.features,
-            1 if rules.unit == "cpu" else kind.threads,
+            name="",
+            kind=kind.nodeset,
+            cpus=kind.cpus,
+            memory=memory,
+            all_memory=memory,
+            gres=dict(kind.gres),
+            features=kind.features,
+            unit=1 if rules.unit == "cpu" else kind.threads,
         )
 
 
@@ -231,11 +231,9 @@ def _assess(
     if one could."""
     if size.required:
         known = {node.name for node in nodes}
-        return size, (
-            ""
-            if known.issuperset(size.required)
-            else (f"wants {', '.join(size.required)} by name, and a new node may be another")
-        )
+        if known.issuperset(size.required):
+            return size, ""
+        return size, f"wants {', '.join(size.required)} by name, and a new node may be another"
     offered = [Room.of(kind, rules) for kind in kinds]
     empty = [Room.whole(node, rules) for node in nodes]
     try:

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
@@ -87,22 +87,15 @@ class SlurmSystem:
                     seen = self._slurm.view()
                 ready = [
                     node
-                    for name in ours
-                    if (node := seen.nodes.get(name))
-                    and self._is_ready(node)
-                    and not self._bound(seen.reservations, name)
+                    for node in _listed(seen, ours)
+                    if self._is_ready(node) and not self._bound(seen.reservations, node.name)
                 ]
                 usable = [node for node in ready if "RESERVED" not in node.flags]
             else:
-                usable = [
-                    node
-                    for node in seen.nodes.values()
-                    if node.usable
-                    and rules.partition in node.partitions
-                    and node.name not in self._joining - set(ours)
-                ]
+                joining = self._joining - set(ours)
+                usable = [one for one in self._taking_jobs(seen) if one.name not in joining]
                 # drained without need: a slurmctld that was killed forgets its last `resume`
-                for node in (seen.nodes[name] for name in ours if name in seen.nodes):
+                for node in _listed(seen, ours):
                     if node.heard and node.closed and not node.reason and not self._dry_run:
                         self._slurm.resume(node.name)
             usable = [self._bounded(node) for node in usable]
@@ -112,10 +105,7 @@ class SlurmSystem:
                 seen.jobs,
                 rules.partition,
                 lambda job: needs.counts(job, rules),
-                any(
-                    node.usable and rules.partition in node.partitions
-                    for node in seen.nodes.values()
-                ),
+                bool(self._taking_jobs(seen)),
             )
             self._limits.ran(seen.over, rules.partition)
             found = needs.plan(
@@ -125,14 +115,18 @@ class SlurmSystem:
                 self._assign(seen, found.placed, never)
         spent = self._spent(seen, ours, ready) if self._table.fresh else ()
         kept = frozenset(
-            name
-            for name in ours
-            if (node := seen.nodes.get(name)) is not None
-            and needs.could_run(found.sizes, self._bounded(node), rules)
+            node.name
+            for node in _listed(seen, ours)
+            if needs.could_run(found.sizes, self._bounded(node), rules)
         )
         return self._hosts(seen), Wants(
             found.nodes, found.jobs, kept, spent, (*found.never, *never), kinds[0].nodeset
         )
+
+    def _taking_jobs(self, seen: View) -> list[SlurmNode]:
+        """Return the partition's nodes that take jobs, of this pool or not."""
+        partition = self._table.partition
+        return [one for one in seen.nodes.values() if one.usable and partition in one.partitions]
 
     def _close_black_holes(self, seen: View, ours: Collection[str]) -> None:
         """Drain nodes on which all jobs fail at once. They stay in the pool for an administrator to
@@ -176,7 +170,7 @@ class SlurmSystem:
         resources of all nodes that have joined."""
         if self._kinds:
             return self._kinds
-        for node in (seen.nodes[name] for name in ours if name in seen.nodes):
+        for node in _listed(seen, ours):
             now = self._typical_kind
             gres = {
                 name: max(node.gres.get(name, 0), now.gres.get(name, 0))
@@ -410,17 +404,18 @@ class SlurmSystem:
         complete interrupted bindings of other jobs. Return whether anything changed."""
         jobs = {job.name: job for job in seen.jobs}
         changed = False
-        for one in [one for one in seen.reservations.values() if self._job_of(one)]:
-            job = jobs.get(self._job_of(one))
-            if self._dry_run or (job is not None and not job.waits):
+        for one in seen.reservations.values():
+            name = self._job_of(one)
+            job = jobs.get(name)
+            if not name or self._dry_run or (job is not None and not job.waits):
                 continue
             changed = True
             held = job is not None and (job.state != "PENDING" or job.reason in HELD_BACK)
-            with suppress(NotYet), self._only_this_job(self._job_of(one), never):
+            with suppress(NotYet), self._only_this_job(name, never):
                 if job is not None and not held and set(one.nodes) <= set(ours):
                     if job.reservation != one.name:
                         self._slurm.bind(job.name, one.name)
-                    for node in (seen.nodes[name] for name in one.nodes if name in seen.nodes):
+                    for node in _listed(seen, one.nodes):
                         if node.closed:
                             self._slurm.resume(node.name)
                 else:
@@ -479,13 +474,13 @@ class SlurmSystem:
             for name in one.nodes
         }
         waiting = {node.name for node in ready}
-        return tuple(
-            sorted(
-                name
-                for name in ours
-                if name in seen.nodes and seen.nodes[name].heard and name not in serving | waiting
-            )
-        )
+        present = {node.name for node in _listed(seen, ours) if node.heard}
+        return tuple(sorted(present - serving - waiting))
+
+
+def _listed(seen: View, names: Iterable[str]) -> list[SlurmNode]:
+    """Return those of the named nodes that Slurm lists."""
+    return [seen.nodes[name] for name in names if name in seen.nodes]
 
 
 def _shortfall(node: SlurmNode, kind: NodeKind) -> str:
