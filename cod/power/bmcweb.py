@@ -78,24 +78,8 @@ class Bmcs:
         for _ in range(TRIES):
             response, text = await self._exchange(method, url, headers, content, trust)
             if response.code not in BUSY:
-                code = response.code
-                if code in (401, 403):
-                    raise BmcRefusal(
-                        code, f"the BMC refuses user or password (HTTP {code})", lasting=True
-                    )
-                try:
-                    value = json.loads(text) if text.strip() else None
-                except (ValueError, RecursionError):
-                    value = None
-                if code >= 300:
-                    raise BmcRefusal(
-                        code,
-                        f"the BMC says: {_message(value) or 'no'} (HTTP {code})",
-                        lasting=code == 404,
-                    )
-                if text.strip() and value is None:
-                    raise PowerError("what answers there is no BMC: that is no JSON")
-                return value, response.headers.getRawHeaders("ETag", [""])[0]
+                etag = response.headers.getRawHeaders("ETag", [""])[0]
+                return _document(response.code, text), etag
             await deferLater(self._reactor, _pause(response), lambda: None)
         raise PowerError(f"the BMC is busy (HTTP {response.code})")
 
@@ -128,6 +112,22 @@ class Bmcs:
             pool.cachedConnectionTimeout = 5
             self._agents[trust] = Agent(self._reactor, trust, connectTimeout=CONNECT, pool=pool)
         return self._agents[trust]
+
+
+def _document(code: int, text: bytes) -> Any:
+    """Return the JSON of an answer; None if it has none. Raises `PowerError`."""
+    if code in (401, 403):
+        raise BmcRefusal(code, f"the BMC refuses user or password (HTTP {code})", lasting=True)
+    try:
+        value = json.loads(text) if text.strip() else None
+    except (ValueError, RecursionError):
+        value = None
+    if code >= 300:
+        sentence = f"the BMC says: {_message(value) or 'no'} (HTTP {code})"
+        raise BmcRefusal(code, sentence, lasting=code == 404)
+    if text.strip() and value is None:
+        raise PowerError("what answers there is no BMC: that is no JSON")
+    return value
 
 
 def _pause(response: Any) -> float:

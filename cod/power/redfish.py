@@ -62,14 +62,12 @@ class RedfishDriver(Plain):
         await self._reset(target, OFF)
 
     async def _reset(self, target: Target, types: tuple[str, ...]) -> None:
-        talk = self._talk(target)
-        system = await _system(talk)
+        talk, system = await self._system(target)
         await _do_reset(talk, system, types, await _allowed(talk, system))
 
     async def soft(self, target: Target) -> bool:
         """Send the reset type GracefulShutdown; return False where the BMC does not allow it."""
-        talk = self._talk(target)
-        system = await _system(talk)
+        talk, system = await self._system(target)
         allowed = await _allowed(talk, system)
         if allowed is not None and not set(SOFT) & set(allowed):
             return False
@@ -79,8 +77,7 @@ class RedfishDriver(Plain):
     async def cycle(self, target: Target) -> None:
         """Send the reset type PowerCycle; send ForceOff and On where the BMC does not allow that or
         the machine is off."""
-        talk = self._talk(target)
-        system = await _system(talk)
+        talk, system = await self._system(target)
         allowed = await _allowed(talk, system)
         if allowed is not None and set(CYCLE) & set(allowed) and system.get("PowerState") == "On":
             await _do_reset(talk, system, CYCLE, allowed)
@@ -89,8 +86,7 @@ class RedfishDriver(Plain):
 
     async def boot_from_network(self, target: Target) -> bool:
         """Set the boot source override to PXE, once."""
-        talk = self._talk(target)
-        system = await _system(talk)
+        talk, system = await self._system(target)
         offered = _part(system, "Boot").get(TARGETS)
         if isinstance(offered, list) and "Pxe" not in offered:
             return False
@@ -106,8 +102,7 @@ class RedfishDriver(Plain):
 
         Return False where the BMC does not offer it, or did not keep the accepted value.
         """
-        talk = self._talk(target)
-        system = await _system(talk)
+        talk, system = await self._system(target)
         boot = _part(system, "Boot")
         offered = boot.get(TARGETS)
         if "HttpBootUri" not in boot or (isinstance(offered, list) and "UefiHttp" not in offered):
@@ -131,36 +126,37 @@ class RedfishDriver(Plain):
     async def watts(self, target: Target) -> float | None:
         """Return the power draw of the chassis in watts; None if it is not measured, or if the
         chassis holds other systems, too."""
-        talk = self._talk(target)
-        system = await _system(talk)
-        chassis = _part(system, "Links").get("Chassis")
-        if not isinstance(chassis, list) or len(chassis) != 1:
+        talk, system = await self._system(target)
+        chassis = _list(_part(system, "Links"), "Chassis")
+        if len(chassis) != 1:
             return None
         found = await talk.get(_link(chassis[0], "@odata.id"))
-        systems = _part(found, "Links").get("ComputerSystems")
-        if isinstance(systems, list) and len(systems) > 1:
+        if len(_list(_part(found, "Links"), "ComputerSystems")) > 1:
             return None
         # From EnvironmentMetrics, where the chassis has it, else from Power, the older resource.
         if "EnvironmentMetrics" in found:
             metrics = await talk.get(_link(_part(found, "EnvironmentMetrics"), "@odata.id"))
             return _number(_part(metrics, "PowerWatts").get("Reading"))
         if "Power" in found:
-            controls = (await talk.get(_link(_part(found, "Power"), "@odata.id"))).get(
-                "PowerControl"
-            )
-            first = controls[0] if isinstance(controls, list) and controls else {}
+            power = await talk.get(_link(_part(found, "Power"), "@odata.id"))
+            first = next(iter(_list(power, "PowerControl")), None)
             return _number(first.get("PowerConsumedWatts")) if isinstance(first, dict) else None
         return None
 
     async def systems(self, target: Target) -> list[BmcSystem]:
         """Return the BMC's systems, at most `MOST_SYSTEMS`."""
         talk = self._talk(target)
-        members = (await talk.get(f"{ROOT}/Systems")).get("Members")
-        links = [_link(each, "@odata.id") for each in members] if isinstance(members, list) else []
+        members = _list(await talk.get(f"{ROOT}/Systems"), "Members")
+        links = [_link(each, "@odata.id") for each in members]
         return [
             await _described(talk, target.address, link if len(links) > 1 else "", link)
             for link in links[:MOST_SYSTEMS]
         ]
+
+    async def _system(self, target: Target) -> tuple[_Talk, dict[str, Any]]:
+        """Return the requests to the BMC, and the machine's system."""
+        talk = self._talk(target)
+        return talk, await _system(talk)
 
     def _talk(self, target: Target) -> _Talk:
         where = address.parse(
@@ -219,11 +215,10 @@ class _Talk:
 
 async def _system(talk: _Talk) -> dict[str, Any]:
     if not talk.path:
-        members = (await talk.get(f"{ROOT}/Systems")).get("Members")
-        if not isinstance(members, list) or len(members) != 1:
-            count = len(members) if isinstance(members, list) else 0
+        members = _list(await talk.get(f"{ROOT}/Systems"), "Members")
+        if len(members) != 1:
             raise PowerError(
-                f"the BMC has {count} systems: the address has to name one", lasting=True
+                f"the BMC has {len(members)} systems: the address has to name one", lasting=True
             )
         talk.path = _link(members[0], "@odata.id")
     return await talk.get(talk.path)
@@ -236,8 +231,7 @@ async def _described(talk: _Talk, address_: str, path: str, link: str) -> BmcSys
     macs: list[str | None] = []
     if "EthernetInterfaces" in system:
         found = await talk.get(_link(_part(system, "EthernetInterfaces"), "@odata.id"))
-        cards = found.get("Members")
-        for each in cards[:MOST_CARDS] if isinstance(cards, list) else ():
+        for each in _list(found, "Members")[:MOST_CARDS]:
             card = await talk.get(_link(each, "@odata.id"))
             macs += [mac_of(_text(card, key)) for key in ("PermanentMACAddress", "MACAddress")]
     # a query in the path would become the power address's query, which says which certificates are
@@ -266,8 +260,8 @@ async def _allowed(talk: _Talk, system: dict[str, Any]) -> list[str] | None:
     action = _part(_part(system, "Actions"), "#ComputerSystem.Reset")
     found = action.get("ResetType@Redfish.AllowableValues")
     if found is None and "@Redfish.ActionInfo" in action:
-        parameters = (await talk.get(_link(action, "@Redfish.ActionInfo"))).get("Parameters")
-        for each in parameters if isinstance(parameters, list) else []:
+        info = await talk.get(_link(action, "@Redfish.ActionInfo"))
+        for each in _list(info, "Parameters"):
             if isinstance(each, dict) and each.get("Name") == "ResetType":
                 found = each.get("AllowableValues")
     return [str(each) for each in found] if isinstance(found, list) else None
@@ -290,6 +284,11 @@ async def _do_reset(
 def _part(value: Any, key: str) -> dict[str, Any]:
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def _list(value: dict[str, Any], key: str) -> list[Any]:
+    found = value.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _link(value: Any, key: str) -> str:
