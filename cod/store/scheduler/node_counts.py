@@ -137,7 +137,7 @@ def kept(tx: Tx, idle_since: float, apart: Apart = TOGETHER) -> list[Kept]:
     fixed = Kept._fields.index("port")
     found = []
     for row in tx.execute(query).all():
-        port, windows = apart.read(row[fixed:])
+        port, windows = apart.read(row)
         found.append(Kept(*row[:fixed])._replace(port=port, windows=windows))
     return found
 
@@ -155,13 +155,14 @@ def free(
     alike = *ALIKE, *apart.columns
     idle = func.sum(case((is_idle(idle_since), 1), else_=0))
     query = select(*alike, func.count(), idle).where(FREE).group_by(*alike)
-    for row in tx.execute(query).all():
-        key = free_key(row, many, *apart.read(row[7:-2]))
-        counts[key] += row[-2]
-        idles[key] += int(row[-1])
+    for *row, count, idle_count in tx.execute(query).all():
+        key = free_key(row, many, *apart.read(row))
+        counts[key] += count
+        idles[key] += int(idle_count)
     for one in kept:
         if one.free:
-            key = free_key(one[7:], many, one.port, one.windows)
+            row = [one.state, one.type, one.block, one.subnet, one.disk, one.template, one.group]
+            key = free_key(row, many, one.port, one.windows)
             own = key._replace(reserved=one.request_id)
             for part, number in ((counts, one.nodes), (idles, one.nodes * one.idle)):
                 part[key] -= number
@@ -194,9 +195,9 @@ def coming(
     # two ranges of the index in place of all that nobody holds
     for released in (_n.released == 0, _n.released > 0):
         query = select(*alike, func.count()).where(_COMING, released).group_by(*alike)
-        for row in tx.execute(query).all():
-            kind = kind_of(row, many, *apart.read(row[5 if times else 4 : -1]))
-            counts[Coming(kind, 0, bool(row[3]), _period(row[4]) if times else None)] += row[-1]
+        for *row, count in tx.execute(query).all():
+            kind = kind_of(row, many, *apart.read(row))
+            counts[Coming(kind, 0, bool(row[3]), _period(row[4]) if times else None)] += count
     for one in kept:
         if one.coming:
             kind = _kept_kind(one, many)
@@ -286,7 +287,7 @@ def held(
     """Return counts of the nodes that vclusters hold, by kind."""
     found: dict[tuple[int, NodeKindRow], Held] = {}
     for row in tx.execute(_held_rows(by, apart)).all():
-        key = row[0], kind_of(row[1:4], many, *apart.read(row[7:]))
+        key = row[0], kind_of(row[1:], many, *apart.read(row))
         found[key] = _sum(found.get(key), Held(*key, row[4], int(row[5]), row[6]))
     chosen: Counter[tuple[int, NodeKindRow]] = Counter()
     for one in kept:
@@ -320,9 +321,9 @@ def _started(
             .where(_n.vcluster_id.in_(part), _n.type_id.is_not(None), kept_for(0))
             .group_by(*alike)
         )
-        for row in tx.execute(query).all():
-            kind = kind_of(row[1:4], many, *apart.read(row[5:-1]))
-            counts[(row[0], kind), row[4]] += row[-1]
+        for *row, count in tx.execute(query).all():
+            kind = kind_of(row[1:], many, *apart.read(row))
+            counts[(row[0], kind), row[4]] += count
     found: dict[tuple[int, NodeKindRow], tuple[tuple[float, int], ...]] = {}
     for (key, time), count in sorted(counts.items(), key=lambda one: -one[0][1]):
         found[key] = (*found.get(key, ()), (time, count))

@@ -81,9 +81,10 @@ class Apart(NamedTuple):
         port = case((PORT_USABLE, "usable"), else_="unusable")
         return (*((port,) if self.ports else ()), *((window_bits,) if self.windows else ()))
 
-    def read(self, values: Sequence[Any]) -> tuple[str, int]:
-        """Return (port, windows) from the values of `columns`."""
-        return values[0] if self.ports else "", int(values[-1]) if self.windows else 0
+    def read(self, row: Sequence[Any]) -> tuple[str, int]:
+        """Return (port, windows) from a row that ends in the values of `columns`."""
+        port = row[-2 if self.windows else -1] if self.ports else ""
+        return port, int(row[-1]) if self.windows else 0
 
 
 TOGETHER = Apart()
