@@ -59,8 +59,7 @@ def tried(password: str) -> str:
 
 def attempt(tx: Tx, *, name: str, address: str, now: float) -> Attempt:
     """Count an attempt to sign in. Raises `SlowDown`, which tells how long to wait."""
-    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
-    keys = signin.keys(name, address, known)
+    keys = _keys(tx, name, address, now)
     counts = _counts(tx, keys.all)
     if (wait := signin.wait(counts, now)) > 0:
         raise SlowDown(wait)
@@ -88,8 +87,7 @@ def failed(tx: Tx, *, name: str, address: str, now: float, run: str | None = Non
 def unverified(tx: Tx, *, name: str, address: str, now: float) -> None:
     """Take back the count of an attempt that was not verified: the directory does not answer, or
     too many passwords are being verified."""
-    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
-    keys = signin.keys(name, address, known)
+    keys = _keys(tx, name, address, now)
     _put(tx, signin.taken_back(keys, _counts(tx, keys.all), now))
 
 
@@ -98,8 +96,7 @@ def right(
 ) -> None:
     """Take back the count of an attempt that was right, and remember that the name signs in from
     this address. `rehashed`: a new hash of the password to store."""
-    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
-    keys = signin.keys(name, address, known)
+    keys = _keys(tx, name, address, now)
     left = signin.forgiven(keys, _counts(tx, keys.all), now)
     _put(tx, left | {keys.known: signin.FailureCount(0, now, now)})
     if rehashed is not None:
@@ -159,6 +156,12 @@ def begin(
     return signins.add(
         tx, cookie, user.id, now, expires_at=now + life, address=address[:45], browser=browser[:200]
     )
+
+
+def _keys(tx: Tx, name: str, address: str, now: float) -> signin.Keys:
+    """Return the keys under which attempts of that name from that address are counted."""
+    known = signins.is_known(tx, signin.keys(name, address).known, now - signin.KNOWN_FOR)
+    return signin.keys(name, address, known)
 
 
 def _counts(tx: Tx, keys: Iterable[str]) -> dict[str, signin.FailureCount]:
