@@ -93,23 +93,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     if target is NodeState.QUARANTINED and ":" not in actor and not step.notified:
         notices.add(tx, **notice_texts.quarantined(node.name, step.cause), group_id=None, now=now)
     if target in (NodeState.QUARANTINED, NodeState.RETIRED) or step.frees:
-        vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
-        if vcluster is not None:
-            name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
-            if not (step.stops or step.notified):
-                notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
-        reservations.drop(tx, [node.id])
-        runs = holding.assignment(tx, node)
-        replacement = requests.replace(tx, node, runs, now)
-        if step.stops and replacement is not None:
-            requests.stop(tx, replacement, step.stops, now)
-        vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
-        node = holding.give_back(
-            tx,
-            node,
-            up_until=now + policy.binding_time if is_stuck(node) else None,
-            wipe=asked_wipe(tx, node, runs),
-        )
+        node = _lose(tx, node, step, now, policy)
     columns = step.columns
     if target in (NodeState.PRIME, NodeState.BOOT):
         columns = {**columns, "wipe": asked_wipe(tx, node, holding.assignment(tx, node))}
@@ -146,6 +130,22 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
             # in state off, the agent is told to power down, and has time for it
             sessions.forget_reports(tx, [node.id])
     return moved
+
+
+def _lose(tx: Tx, node: Node, step: Step, now: float, policy: Policy) -> Node:
+    """Take the node from its holder, which is told, and request another one in its place."""
+    vcluster = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
+    if vcluster is not None and not (step.stops or step.notified):
+        name = node.name if node.hostname is None else f"{node.hostname} ({node.name})"
+        notices.tell(tx, vcluster, notice_texts.node_lost(vcluster, name, step.cause), now)
+    reservations.drop(tx, [node.id])
+    runs = holding.assignment(tx, node)
+    replacement = requests.replace(tx, node, runs, now)
+    if step.stops and replacement is not None:
+        requests.stop(tx, replacement, step.stops, now)
+    vcm_outbox.moved(tx, node, node.vcluster_id, "lost", step.cause, now)
+    up_until = now + policy.binding_time if is_stuck(node) else None
+    return holding.give_back(tx, node, up_until=up_until, wipe=asked_wipe(tx, node, runs))
 
 
 def apply_for(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
