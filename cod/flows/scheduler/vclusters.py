@@ -165,22 +165,16 @@ def resize(
     core_requests.withdraw(tx, vcluster.id, "the vcluster was resized anew", now, kind="grow")
     if size > vcluster.size:
         address_blocks.check(tx, vcluster, size, site)
-        node_hours.check(
-            tx,
-            groups.get(tx, vcluster.group_id),
-            size - vcluster.size,
-            leases.end(vcluster, now),
-            now,
-            field="size",
-        )
+        owner = groups.get(tx, vcluster.group_id)
         more = RequestTuple(size - vcluster.size, vcluster.attributes, vcluster.template_id)
+        node_hours.check(tx, owner, more.count, leases.end(vcluster, now), now, field="size")
         if possible:
             admission.check_possible(tx, vcluster, [more], spread=spread, site=site, field="size")
         requests.add(
             tx,
             vcluster_id=vcluster.id,
             kind="grow",
-            priority=groups.get(tx, vcluster.group_id).priority,
+            priority=owner.priority,
             tuples=[more],
             now=now,
             key=context.key,

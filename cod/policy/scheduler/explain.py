@@ -321,15 +321,15 @@ def _holders(
         else:
             why, until = "leaving", one.back_by
         yield VclusterHeld(
-            holder.id,
-            holder.name,
-            shown(holder),
-            one.count,
-            may_lose,
-            why,
-            until,
-            _keeps(why, holder, until, now),
-            0 != holder.group_id == request.group_id,
+            vcluster_id=holder.id,
+            name=holder.name,
+            priority=shown(holder),
+            count=one.count,
+            takeable=may_lose,
+            protected=why,
+            until=until,
+            sentence=_keeps(why, holder, until, now),
+            ours=holder.group_id != 0 and holder.group_id == request.group_id,
         )
 
 

@@ -92,15 +92,15 @@ def holder(vcluster: VclusterLike, priority: int, held: int, leaving: int) -> Vc
     `VclusterHolder`."""
     given_up = vcluster.preemptible
     return VclusterHolder(
-        vcluster.id,
-        vcluster.name,
-        effective(priority, given_up),
-        held,
-        0 if given_up else vcluster.creation_size,
-        leaving,
-        vcluster.expires_at,
-        vcluster.drain_until,
-        0 if given_up else vcluster.group_id,
+        id=vcluster.id,
+        name=vcluster.name,
+        priority=effective(priority, given_up),
+        held=held,
+        floor=0 if given_up else vcluster.creation_size,
+        leaving=leaving,
+        expires_at=vcluster.expires_at,
+        drain_until=vcluster.drain_until,
+        group_id=0 if given_up else vcluster.group_id,
     )
 
 
