@@ -214,7 +214,6 @@ class Dns(SiteTable):
     )
     name_servers: tuple[NameServer, ...] = site_key(
         (),
-        "the zones' name servers: addresses of the site's "
-        "own, in the same order on each, and host names of others; none: this "
-        "one",
+        "the zones' name servers: addresses of the site's own, in the same order on each, and host"
+        " names of others; none: this one",
     )

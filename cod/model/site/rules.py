@@ -151,9 +151,8 @@ class Policy(SiteTable):
     )
     hold_after: NotNegativeSeconds = site_key(
         3600.0,
-        "seconds that a request waits before nodes that come free are "
-        "held back for it, so that later ones of its priority do not pass it for ever; "
-        "0: never",
+        "seconds that a request waits before nodes that come free are held back for it, so that"
+        " later ones of its priority do not pass it for ever; 0: never",
     )
     reclaim_grace: NotNegativeSeconds = site_key(
         300.0,

@@ -113,8 +113,7 @@ class Webhooks:
         if not allowed:
             raise DeliveryError(
                 f"{host} is an address of this server itself, or in a network that is closed to "
-                "webhooks, or "
-                "no host's: webhooks may not be there",
+                "webhooks, or no host's: webhooks may not be there",
                 dead=True,
             )
         return list(dict.fromkeys(allowed))
