@@ -148,6 +148,10 @@ class Rows(Generic[Record]):
         """Return the record whose columns begin at `start` of a row."""
         return self._record(*row[start : start + self.width])
 
+    def with_rest(self, row: Any) -> tuple[Record, Sequence[Any]]:
+        """Return the record that a row begins with, and the row's other values."""
+        return self._record(*row[: self.width]), row[self.width :]
+
     def all(self, tx: Tx, query: Select[Any] | Prepared, values: Values = NOTHING) -> list[Record]:
         """Return the records that `query`, made of `select`, finds with the parameters `values`."""
         record = self._record

@@ -152,7 +152,8 @@ def holders(tx: Tx, names: Collection[str]) -> list[str]:
 
 def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     """Return nodes for people from rows of `node_query`."""
-    found = [_NODE.read(row) for row in rows]
+    parts = [_NODE.with_rest(row) for row in rows]
+    found = [node for node, _ in parts]
     query: Select[Any] = select(t.nics.c.node_id, t.nics.c.mac).order_by(t.nics.c.mac)
     macs = grouped(_by_node(tx, query, t.nics.c.node_id, found))
     b = t.bindings.c
@@ -160,7 +161,7 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
     bound = bound.order_by(b.expires_at)
     addresses = {(row[0], row[1]): dotted(row[2]) for row in _by_node(tx, bound, b.node_id, found)}
     views = []
-    for node, row in zip(found, rows, strict=True):
+    for node, (block, priority, type_name, vcluster, template, revision) in parts:
         # A node that boots its own system has the address that its vcluster reserved for it; before
         # that it has an address of the boot pool.
         address = addresses.get((node.id, "vcluster" if node.state in OWN_SYSTEM else "boot"))
@@ -168,12 +169,12 @@ def node_views(tx: Tx, rows: Sequence[Any]) -> list[NodeView]:
             NodeView(
                 node,
                 tuple(macs.get(node.id, ())),
-                row[-4],
-                row[-3],
-                None if row[-2] is None else f"{row[-2]}@{row[-1]}",
+                type_name,
+                vcluster,
+                None if template is None else f"{template}@{revision}",
                 address,
-                block=row[_NODE.width],
-                priority=row[-5],
+                block=block,
+                priority=priority,
             )
         )
     return views
@@ -239,23 +240,23 @@ def vcluster_query(
 
 def vcluster_views(tx: Tx, rows: Sequence[Any]) -> list[VclusterView]:
     """Return vclusters for people from rows of `vcluster_query`."""
-    found = [_VCLUSTER.read(row) for row in rows]
-    ids = [one.id for one in found]
+    parts = [_VCLUSTER.with_rest(row) for row in rows]
+    ids = [one.id for one, _ in parts]
     states, waits = _of_nodes(tx, ids)
     blocks = address_blocks.of_each(tx, ids)
-    isolated = [one.id for one in found if one.isolated]
+    isolated = [one.id for one, _ in parts if one.isolated]
     nets = networks.of_each(tx, isolated) if isolated else {}
     return [
         VclusterView(
             one,
-            row[-3],
-            f"{row[-2]}@{row[-1]}",
+            group,
+            f"{template}@{revision}",
             states.get(one.id, {}),
             joined(blocks.get(one.id, ())),
             nets.get(one.id),
             tuple(waits.get(one.id, ())),
         )
-        for one, row in zip(found, rows, strict=True)
+        for one, (group, template, revision) in parts
     ]
 
 
@@ -312,23 +313,21 @@ def request_query(
 def request_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) -> list[RequestView]:
     """Return requests for people from rows of `request_query`. The vcluster that a move takes nodes
     from is shown only if it belongs to these groups (None: always)."""
-    tuples = _tuples(tx, [row[0] for row in rows])
-    leaving = _leaving(tx, [row[0] for row in rows if row[-2] is not None])
-    found = [_REQUEST.read(row) for row in rows]
-    starts = _starts(tx, [one.id for one in found if one.state == RequestState.PENDING])
+    parts = [_REQUEST.with_rest(row) for row in rows]
+    tuples = _tuples(tx, [one.id for one, _ in parts])
+    leaving = _leaving(tx, [one.id for one, _ in parts if one.source_id is not None])
+    starts = _starts(tx, [one.id for one, _ in parts if one.state == RequestState.PENDING])
     views = []
-    for one, row in zip(found, rows, strict=True):
+    for one, (vcluster, source, source_group) in parts:
         own = tuples.get(one.id, [])
-        request = replace(one, tuples=tuple(each for each, _ in own))
-        source = row[-2] if groups is None or row[-1] in groups else None
         views.append(
             RequestView(
-                request,
-                row[-3],
+                replace(one, tuples=tuple(each for each, _ in own)),
+                vcluster,
                 tuple(name for _, name in own),
-                source,
-                leaving.get(row[0], 0),
-                starts.get(row[0]),
+                source if groups is None or source_group in groups else None,
+                leaving.get(one.id, 0),
+                starts.get(one.id),
             )
         )
     return views
@@ -408,16 +407,18 @@ def reclaim_views(tx: Tx, rows: Sequence[Any], groups: frozenset[int] | None) ->
     chosen = _chosen(tx, [row[0] for row in rows])
     return [
         ReclaimView(
-            _RECLAIM.read(row),
-            row[-6],
-            row[-5] if groups is None or row[-2] in groups else None,
-            row[-4],
-            row[-3],
-            tuple(found := chosen.get(row[0], {})),
+            one,
+            holder,
+            taker if groups is None or group_id in groups else None,
+            type_name,
+            block,
+            tuple(found := chosen.get(one.id, {})),
             {name: at for name, at in found.items() if at is not None},
-            row[-1] is not None,
+            source_id is not None,
         )
-        for row in rows
+        for one, (holder, taker, type_name, block, group_id, source_id) in map(
+            _RECLAIM.with_rest, rows
+        )
     ]
 
 

@@ -109,10 +109,10 @@ def take(tx: Tx, user_id: int, before: float) -> list[tuple[Notice, str | None]]
         .where(_d.user_id == user_id, _due(before))
         .order_by(_n.id)
     )
-    found = [(ROWS.read(row), row[-2], row[-1]) for row in tx.execute(rows)]
-    for part in slices([notice.id for notice, _, _ in found]):
+    found = [ROWS.with_rest(row) for row in tx.execute(rows)]
+    for part in slices([notice.id for notice, _ in found]):
         tx.execute(delete(t.notice_digests).where(_d.user_id == user_id, _d.notice_id.in_(part)))
-    return [(notice, group) for notice, group, seen in found if seen]
+    return [(notice, group) for notice, (group, seen) in found if seen]
 
 
 def _may_see() -> ColumnElement[bool]:

@@ -239,7 +239,8 @@ def seen(tx: Tx, rows: Sequence[Any]) -> list[NoticeView]:
     found = rows_among(tx, SENDS.select.order_by(_s.id), _s.notice_id, [row[0] for row in rows])
     sends = grouped((send.notice_id, send) for send in map(SENDS.read, found))
     return [
-        NoticeView(ROWS.read(row), row[-2], row[-1], tuple(sends.get(row[0], ()))) for row in rows
+        NoticeView(notice, group, vcluster, tuple(sends.get(notice.id, ())))
+        for notice, (group, vcluster) in map(ROWS.with_rest, rows)
     ]
 
 
