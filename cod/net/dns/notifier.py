@@ -104,13 +104,14 @@ class ZoneNotifier(Periodic):
     def _tell(self, target: Target, waits: list[float]) -> None:
         if self._port is None:
             return
+        zone, secondary = target
         if not waits:
             NOTIFIES.labels("unanswered").inc()
             log.warning(
                 "the secondary %s does not answer that the zone %s has changed: it looks by itself"
                 " within %d s",
-                target[1][0],
-                target[0],
+                secondary[0],
+                zone,
                 wire.REFRESH,
             )
             return
@@ -119,16 +120,14 @@ class ZoneNotifier(Periodic):
             number = self._random.getrandbits(16)
         try:
             key = transferkey.read(self._site.current)
-            message = wire.notify(target[0], number)
+            message = wire.notify(zone, number)
             if key is not None:
                 message = tsig.MessageSigner(key, self._clock()).sign(message)
-            self._socket.transport.write(message, target[1])
+            self._socket.transport.write(message, secondary)
         except (OSError, transferkey.NoKey) as error:
-            log.debug("no NOTIFY to %s: %s", target[1][0], error)
-        self._waiting[number] = (
-            target,
-            self._reactor.callLater(waits[0], self._again, number, waits[1:]),
-        )
+            log.debug("no NOTIFY to %s: %s", secondary[0], error)
+        again = self._reactor.callLater(waits[0], self._again, number, waits[1:])
+        self._waiting[number] = target, again
 
     def _again(self, number: int, waits: list[float]) -> None:
         target, _ = self._waiting.pop(number)
@@ -139,13 +138,14 @@ class ZoneNotifier(Periodic):
         if answer is None or answer[0] not in self._waiting:
             return
         number, taken = answer
-        target = self._waiting[number][0]
-        if target[1] != peer[:2]:
+        (zone, secondary), again = self._waiting[number]
+        if secondary != peer[:2]:
             return
         NOTIFIES.labels("answered" if taken else "refused").inc()
         if not taken:
-            log.warning("the secondary %s refuses NOTIFYs of the zone %s", peer[0], target[0])
-        self._waiting.pop(number)[1].cancel()
+            log.warning("the secondary %s refuses NOTIFYs of the zone %s", peer[0], zone)
+        del self._waiting[number]
+        again.cancel()
 
 
 class _Answers(DatagramProtocol):

@@ -80,7 +80,7 @@ class DnsServer(SocketService):
         self.transfers = 0
 
     def _open(self) -> socket.socket:
-        for last in [*[False] * 10, True]:
+        for tries_left in range(10, -1, -1):
             opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
             opened.setblocking(False)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
@@ -90,13 +90,12 @@ class DnsServer(SocketService):
                 self._streams = self._reactor.listenTCP(
                     port, Streams(self.asked), interface=self._address
                 )
+                break
             except CannotListenError:
                 opened.close()
                 # any port would do, but UDP's is in use for TCP: try again
-                if self.port or last:
+                if self.port or not tries_left:
                     raise
-                continue
-            break
         self.port = port
         return opened
 
