@@ -88,7 +88,6 @@ def edge(context: PartContext) -> list[Any]:
     from cod.workers.keytabs import KeytabMaker
 
     g, site = context, context.site.current
-    dns = partial(DnsServer, g.reactor, g.pool, g.site)
     interfaces = sorted({subnet.interface for subnet in site.subnets if subnet.interface})
     by_address = {subnet.server: subnet for subnet in site.subnets}
     authority = Ca(g.settings.authority, site.name)
@@ -116,47 +115,31 @@ def edge(context: PartContext) -> list[Any]:
         ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
     )
     g.wake.on("orders", confd.poll)
-    nmp = [_nmp(g, list(by_address))] if site.nmp.port else []
-    return [
-        *(
-            DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock)
-            for subnet in listeners(site.subnets)
-        ),
-        *(RouterAdvertiser(g.reactor, interface) for interface in interfaces),
-        *(
-            dns(address, port=site.dns.port, forward=site.dns.forward, clock=g.clock)
-            for address in by_address
-            if site.dns.port
-        ),
-        *(
-            [
-                ZoneNotifier(g.reactor, g.pool, g.site, g.clock),
-                SecondaryWatch(g.reactor, g.pool, g.site, g.settings.name, g.clock),
-            ]
-            if site.dns.port
-            else []
-        ),
-        *(
-            TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock)
-            for subnet in by_address.values()
-        ),
-        confd,
-        KeytabMaker(
-            g.reactor,
-            g.pool,
-            g.settings.name,
-            g.clock,
-            g.site,
-            kerberos.keytab_trouble,
-            sealer.seal,
-            g.wake.effects,
-        ),
-        *nmp,
-        *_ldap(g, authority, list(by_address)),
-        *_isolated_edge(g, authority, by_address),
-        *([Signer(g.reactor, g.settings.signer, authority, g.clock)] if has_own_user() else []),
-        Timer(g.reactor, METRICS_EVERY, metrics.Mirror(metrics.CONFD, confd.counts), at_once=True),
+    services: list[Any] = [
+        DhcpServer(g.reactor, g.pool, g.site, subnet, g.clock) for subnet in listeners(site.subnets)
     ]
+    services += [RouterAdvertiser(g.reactor, interface) for interface in interfaces]
+    if port := site.dns.port:
+        dns = partial(DnsServer, g.reactor, g.pool, g.site, port=port, forward=site.dns.forward)
+        services += [dns(address, clock=g.clock) for address in by_address]
+        services.append(ZoneNotifier(g.reactor, g.pool, g.site, g.clock))
+        services.append(SecondaryWatch(g.reactor, g.pool, g.site, g.settings.name, g.clock))
+    services += [
+        TftpServer(g.reactor, g.pool, g.site, subnet, g.settings.boot, g.clock)
+        for subnet in by_address.values()
+    ]
+    services.append(confd)
+    keytabs = partial(KeytabMaker, g.reactor, g.pool, g.settings.name, g.clock, g.site)
+    services.append(keytabs(kerberos.keytab_trouble, sealer.seal, g.wake.effects))
+    if site.nmp.port:
+        services.append(_nmp(g, list(by_address)))
+    services += _ldap(g, authority, list(by_address))
+    services += _isolated_edge(g, authority, by_address)
+    if has_own_user():
+        services.append(Signer(g.reactor, g.settings.signer, authority, g.clock))
+    counts = metrics.Mirror(metrics.CONFD, confd.counts)
+    services.append(Timer(g.reactor, METRICS_EVERY, counts, at_once=True))
+    return services
 
 
 def _isolated_edge(g: PartContext, authority: Ca, addresses: Iterable[str]) -> list[Any]:
@@ -222,9 +205,9 @@ def _ldap(g: PartContext, authority: Ca, addresses: list[str]) -> list[Any]:
     rules = g.site.current.posix
     if not (rules.port or rules.tls_port):
         return []
-    tls, ports = ServerTls(authority, addresses, g.clock), (rules.port, rules.tls_port)
-    server = partial(LdapServer, g.reactor, g.pool, g.site, addresses, tls)
-    return [server(port=ports[0] or None, tls_port=ports[1] or None)]
+    server = partial(LdapServer, g.reactor, g.pool, g.site, addresses)
+    tls = ServerTls(authority, addresses, g.clock)
+    return [server(tls, port=rules.port or None, tls_port=rules.tls_port or None)]
 
 
 def images(context: PartContext) -> list[Any]:
@@ -241,9 +224,6 @@ def images(context: PartContext) -> list[Any]:
     captures = Captures(g.reactor, g.pool, g.site, settings.images, g.clock, g.wake.effects)
     rules, several = site.isolation, any(subnet.others for subnet in site.subnets)
     store = settings.images, settings.incoming
-    peers = (
-        Peers(g.reactor, g.pool, g.site, settings.name, g.key, *store, g.clock) if several else None
-    )
     http = partial(HttpServer, g.reactor, g.pool, g.site, settings.boot, settings.images)
 
     def isolated(subnet: Subnet) -> list[Any]:
@@ -251,31 +231,19 @@ def images(context: PartContext) -> list[Any]:
 
     if rules is not None and rules.server is not None:
         addresses = sorted({*addresses, rules.server})
-    return [
-        captures,
-        *([peers] if peers else []),
-        http(addresses, site.boot.http_port, g.clock, captures=captures, peers=peers),
-        *(
-            [http([METADATA_ADDRESS], 80, g.clock, kinds=("metadata",), later=True)]
-            if site.boot.metadata_link_local
-            else []
-        ),
-        *(
-            [NetworkServices(g.reactor, g.pool, g.site, isolated)]
-            if rules is not None and rules.interface
-            else []
-        ),
-        Ingester(
-            g.reactor,
-            g.pool,
-            settings.images,
-            settings.incoming,
-            settings.name,
-            g.clock,
-            lambda: g.site.current.images,
-            several=several,
-        ),
-    ]
+    services: list[Any] = [captures]
+    peers = None
+    if several:
+        peers = Peers(g.reactor, g.pool, g.site, settings.name, g.key, *store, g.clock)
+        services.append(peers)
+    services.append(http(addresses, site.boot.http_port, g.clock, captures=captures, peers=peers))
+    if site.boot.metadata_link_local:
+        services.append(http([METADATA_ADDRESS], 80, g.clock, kinds=("metadata",), later=True))
+    if rules is not None and rules.interface:
+        services.append(NetworkServices(g.reactor, g.pool, g.site, isolated))
+    ingester = partial(Ingester, g.reactor, g.pool, *store, settings.name, g.clock)
+    services.append(ingester(lambda: g.site.current.images, several=several))
+    return services
 
 
 def manager(context: PartContext) -> list[Any]:
