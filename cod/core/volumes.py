@@ -51,6 +51,13 @@ def changed(tx: Tx, volume: Volume, now: float, **columns: Any) -> int:
     return sequence
 
 
+def room(tx: Tx, group_id: int, site: Site, *, lock: bool = True) -> tuple[int, int | None]:
+    """Return (bytes of a group's volumes, quota in bytes); a quota of None: no limit. `lock`: no
+    other transaction adds volumes of the group until this one ends."""
+    taken, own = volumes.taken(tx, group_id, lock=lock)
+    return taken, site.volumes.quota if own is None else own
+
+
 def create(
     tx: Tx,
     group: Group,
@@ -78,8 +85,8 @@ def create(
             f"there is a volume {name!r} already, or a deleted one that is kept for a while",
             "name",
         )
-    taken, own = volumes.taken(tx, group.id)
-    policy.check_quota(context.site.volumes.quota if own is None else own, taken, size, group.name)
+    taken, most = room(tx, group.id, context.site)
+    policy.check_quota(most, taken, size, group.name)
     made = volumes.add(
         tx,
         name=name,
@@ -143,17 +150,11 @@ def attach(
     )
     mount = asked.mount or default
     policy.check_mount(mount)
-    if asked.delete_after is not None and (
-        volume.kind == "home" or asked.delete_after < site.volumes.grace
-    ):
-        why = (
-            "a home volume is kept"
-            if volume.kind == "home"
-            else (
-                f"a volume is kept for {exact_span(site.volumes.grace)} after its vcluster's"
-                " end at least"
-            )
-        )
+    if asked.delete_after is not None and volume.kind == "home":
+        raise Refused("invalid", "a home volume is kept", "delete_after")
+    if asked.delete_after is not None and asked.delete_after < site.volumes.grace:
+        least = exact_span(site.volumes.grace)
+        why = f"a volume is kept for {least} after its vcluster's end at least"
         raise Refused("invalid", why, "delete_after")
     check_templates(tx, volume.sec, [vcluster.id])
     attached = volumes.attached_to(tx, vcluster.id)

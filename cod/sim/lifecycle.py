@@ -216,12 +216,9 @@ class MachineLifecycle:
 
     def fail(self, machine: SimMachine) -> None:
         """Let the machine break: it is set aside until it is repaired."""
-        # a machine cannot fail twice; its next failure is drawn when it is back
-        if machine.state is S.QUARANTINED:
-            self._fail_some_day(machine)
-        else:
+        if machine.state is not S.QUARANTINED:  # it cannot fail twice
             self._set_aside(machine, E.QUARANTINED)
-            self._fail_some_day(machine)
+        self._fail_some_day(machine)
 
     def _set_aside(self, machine: SimMachine, event: NodeEvent) -> None:
         self.failures += 1

@@ -69,14 +69,14 @@ def run(settings: Settings, folder: Path, vcm: str, pool: Pool, *, dry_run: bool
     try:
         with _alone(folder / settings.state):
             options = Options(
-                settings.vcluster,
-                vcm,
-                folder / settings.state,
-                settings.interval,
-                settings.template,
-                settings.requires,
-                settings.extend,
-                dry_run,
+                vcluster=settings.vcluster,
+                vcm=vcm,
+                state=folder / settings.state,
+                interval=settings.interval,
+                template=settings.template,
+                requires=settings.requires,
+                extend=settings.extend,
+                dry_run=dry_run,
             )
             connect = _connect(reactor, settings, folder)
             renewal = (

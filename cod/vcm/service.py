@@ -169,7 +169,8 @@ class VcmService(Service):
 
     def _received(self, sequence: int, body: Body | None) -> None:
         if sequence and sequence <= self.state.seen:
-            return self._acknowledge()  # heard before: the acknowledgement was lost
+            self._acknowledge()  # heard before: the acknowledgement was lost
+            return
         if body is None:
             self.state.sure = False  # whatever it was: the whole picture has it
         else:
@@ -180,7 +181,6 @@ class VcmService(Service):
             self._remember()
             self._acknowledge()
         self._wake(0.0)
-        return None
 
     def _acknowledge(self) -> None:
         if self._link is not None:

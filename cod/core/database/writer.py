@@ -158,9 +158,10 @@ class DatabaseWriter:
         for answered in as_completed(asked[host] for host in hosts if host not in self._hanging):
             if answer := answered.result():
                 self._see(policy.seen(self._view, [answer], self._clock()))
-        answers = [each.result() for each in asked.values() if each.done()]
-        self._see(policy.seen(self._view, list(filter(None, answers)), self._clock()))
-        return list(filter(None, answers))
+        ended = [each.result() for each in asked.values() if each.done()]
+        answers = [answer for answer in ended if answer is not None]
+        self._see(policy.seen(self._view, answers, self._clock()))
+        return answers
 
     def _ask(self, host: str) -> HostAnswer | None:
         def answer(tx: Tx) -> HostAnswer:

@@ -170,23 +170,20 @@ def _shown(tx: Tx, vcluster: Vcluster) -> list[tuple[int, ReinstalledNode]]:
     """Return each node that is being reinstalled, or waits for it, with its id."""
     every = reinstalls.every(tx, vcluster.id)
     known = {one: templates.get(tx, one) for one in {row.template_id for _, row in every}}
-    return [
-        (
-            node.id,
-            ReinstalledNode(
-                node.name,
-                node.hostname or node.name,
-                f"{template.name}@{template.revision}"
-                if (template := known[row.template_id])
-                else "",
-                row.at_once,
-                row.actor,
-                row.asked_at,
-                row.begun_at,
-                node.state,
-                node.progress_done if row.begun_at is not None else 0,
-                node.progress_total if row.begun_at is not None else 0,
-            ),
+    shown = []
+    for node, row in every:
+        template, begun = known[row.template_id], row.begun_at is not None
+        one = ReinstalledNode(
+            name=node.name,
+            hostname=node.hostname or node.name,
+            template=f"{template.name}@{template.revision}" if template else "",
+            at_once=row.at_once,
+            actor=row.actor,
+            asked_at=row.asked_at,
+            begun_at=row.begun_at,
+            state=node.state,
+            done=node.progress_done if begun else 0,
+            total=node.progress_total if begun else 0,
         )
-        for node, row in every
-    ]
+        shown.append((node.id, one))
+    return shown

@@ -173,10 +173,9 @@ def _check_room(tx: Tx, volume: Volume, size: int, site: Site) -> None:
     """Raise `Refused` if the volume cannot have `size` bytes, by the limits of volumes or by its
     group's quota."""
     policy.check_size(size)
-    taken, own = volumes.taken(tx, volume.group_id)
-    group = groups.get(tx, volume.group_id)
+    taken, most = core.room(tx, volume.group_id, site)
     if size > volume.size:
-        most = site.volumes.quota if own is None else own
+        group = groups.get(tx, volume.group_id)
         policy.check_quota(most, taken - volume.size, size, group.name)
 
 
@@ -265,8 +264,7 @@ def forget(tx: Tx, context: FlowContext, *, name: str) -> VolumeView:
 
 def room(tx: Tx, *, group: str, site: Site) -> tuple[int, int | None]:
     """Return (bytes of a group's volumes, quota in bytes); a quota of None: no limit."""
-    taken, own = volumes.taken(tx, groups.named(tx, group).id, lock=False)
-    return taken, site.volumes.quota if own is None else own
+    return core.room(tx, groups.named(tx, group).id, site, lock=False)
 
 
 def _kept(tx: Tx, name: str, field: str = "name") -> Volume:

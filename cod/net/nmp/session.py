@@ -152,11 +152,13 @@ class VcmSession(NmpConnection):
             ends_at=None if shown.until == inf else shown.until,
         )
         if self._closing:  # it has gone while we looked
-            return self._gone(greeted.vcluster_id, greeted.epoch)
+            self._gone(greeted.vcluster_id, greeted.epoch)
+            return
         older = server.sessions.get(greeted.vcluster_id)
         # it came later and was looked up sooner
         if older is not None and older.greeted.epoch > greeted.epoch:
-            return self.leave("a newer connection has taken its place")
+            self.leave("a newer connection has taken its place")
+            return
         self._peer = VcmPeer(hello.vcluster, greeted.vcluster_id)
         self.opened(server.quotas.of(greeted.vcluster_id))
         self._until = shown.until
@@ -170,7 +172,6 @@ class VcmSession(NmpConnection):
         )
         log.info("VCM of %s (%s) is connected", hello.vcluster, hello.vcm)
         server.poll()
-        return None
 
     async def _enroll(self, message: Message, asked: b.Enroll) -> None:
         """Exchange the VCM's invitation for a certificate. If the answer is lost, the VCM may

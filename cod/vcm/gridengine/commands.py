@@ -45,7 +45,7 @@ class GridEngine:
 
     def members(self) -> set[str]:
         """Return the short names of the hosts in the host group."""
-        listed = self._output("qconf", "-shgrp_resolved", self.hostgroup).decode(errors="replace")
+        listed = self._text("qconf", "-shgrp_resolved", self.hostgroup)
         return {name.split(".")[0] for name in listed.split()}
 
     def offered(self, members: Collection[str]) -> dict[str, str]:
@@ -55,20 +55,18 @@ class GridEngine:
 
     def relops(self) -> dict[str, str]:
         """Return the operator by which each complex value is compared with a request."""
-        listed = self._output("qconf", "-sc").decode(errors="replace")
+        listed = self._text("qconf", "-sc")
         rows = [line.split() for line in listed.splitlines() if line and not line.startswith("#")]
         return {row[0]: row[3] for row in rows if len(row) > 3}
 
     def master(self) -> str:
         """Return the short name of the host on which the master runs."""
-        return self._output("qconf", "-sss").decode(errors="replace").strip().split(".")[0]
+        return self._text("qconf", "-sss").strip().split(".")[0]
 
     def whole_environments(self) -> frozenset[str]:
         """Return the parallel environments whose jobs have to fit on one host."""
-        names = self._output("qconf", "-spl", nothing_is_fine=True).decode(errors="replace").split()
-        rules = {
-            name: self._output("qconf", "-sp", name).decode(errors="replace") for name in names
-        }
+        names = self._text("qconf", "-spl", nothing_is_fine=True).split()
+        rules = {name: self._text("qconf", "-sp", name) for name in names}
         return frozenset(
             name
             for name, text in rules.items()
@@ -76,7 +74,7 @@ class GridEngine:
         )
 
     def _hosts(self, option: str) -> set[str]:
-        listed = self._output("qconf", option, nothing_is_fine=True).decode(errors="replace")
+        listed = self._text("qconf", option, nothing_is_fine=True)
         return {line.split(".")[0] for line in listed.split()}
 
     # ------------------------------------------------------------ joining
@@ -146,9 +144,7 @@ class GridEngine:
         """Make the host group if it is missing, put it into the queue, and put `placeholder` into
         the group, disabled: qsub rejects jobs while a queue has no host. If the host is in the
         queue already, it is left alone."""
-        listed = (
-            self._output("qconf", "-shgrpl", nothing_is_fine=True).decode(errors="replace").split()
-        )
+        listed = self._text("qconf", "-shgrpl", nothing_is_fine=True).split()
         if self.hostgroup not in listed:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "hostgroup"
@@ -174,6 +170,9 @@ class GridEngine:
         text = (done.stdout + done.stderr).decode(errors="replace")
         if not re.search(meaning, text, re.IGNORECASE) and not (any_status and done.returncode):
             raise CommandFailed(f"{' '.join(command)}: {failure(done)}")
+
+    def _text(self, *command: str, nothing_is_fine: bool = False) -> str:
+        return self._output(*command, nothing_is_fine=nothing_is_fine).decode(errors="replace")
 
     def _output(self, *command: str, nothing_is_fine: bool = False) -> bytes:
         done = self._run(command)
