@@ -49,6 +49,15 @@ def asked_before(tx: Tx, key: str | None, vcluster: str, kind: str = "") -> Requ
     return before
 
 
+def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
+    """Return the active vcluster of that name. Raises `Refused` if there is no live vcluster of
+    that name, or if it is not active."""
+    holder = vclusters.named(tx, name, "vcluster", lock=lock)
+    if holder.state != VclusterState.ACTIVE:
+        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
+    return holder
+
+
 def tuples(
     tx: Tx,
     asked: Sequence[AskedTuple],

@@ -92,7 +92,7 @@ def test_a_post_of_a_request_by_rest(
     assert [each for each in looked_up if each[0] == "POST"] == [
         ("POST", "/vclusters/web/requests")
     ]
-    assert len(found) <= 25, sorted(found)  # 20 is the goal
+    assert len(found) <= 24, sorted(found)  # 20 is the goal
     assert found.total() < 300, found
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 

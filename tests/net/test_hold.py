@@ -139,7 +139,7 @@ def test_leases_that_are_over_last_an_hour_after_the_hold(tx: Tx, site: Site) ->
     for name, left in ends.items():
         made = lab.vcluster(template, name=name)
         vclusters.change(tx, made, lab.now, state="active", expires_at=lab.now + left, warned=60.0)
-    ended = vclusters.active(tx, "ended")
+    ended = vclusters.named(tx, "ended")
     vclusters.change(tx, ended, lab.now, drain_until=lab.now + 5)
     hold.start(tx, lab.now)
     hold.end(tx, lab.now + 50)
@@ -161,7 +161,7 @@ def test_a_lease_that_its_owner_extends_as_the_hold_ends_is_not_cut_short(
     vclusters.change(tx, before[0], lab.now, expires_at=lab.now + 7200.0)
     monkeypatch.setattr(vclusters, "every", lambda *_: before)  # read before that was committed
     hold.end(tx, lab.now)
-    assert vclusters.active(tx, "web").expires_at == lab.now + 7200.0
+    assert vclusters.named(tx, "web").expires_at == lab.now + 7200.0
 
 
 def test_a_blank_free_node_is_free_again_after_the_hold(tx: Tx, site: Site) -> None:

@@ -151,7 +151,7 @@ class RandomSite:
         self._ask(owner_flows.create, now, asked)
 
     def _grow(self, name: str, now: float) -> None:
-        vcluster = vclusters.active(self.tx, name)
+        vcluster = vclusters.named(self.tx, name)
         size = vcluster.size + self.dice.randint(1, 3)
         self._ask(owner_flows.resize, now, name=name, size=size, spread=True)
 

@@ -107,7 +107,7 @@ def test_answered_early_with_other_nodes(tx: Tx, quiet: Site) -> None:
 
 def test_answered_in_part_the_rest_is_seized(tx: Tx, quiet: Site) -> None:
     one = contended(tx, quiet)
-    loser = vclusters.active(tx, "loser").group_id
+    loser = vclusters.named(tx, "loser").group_id
     assert vclusters.leaving_by_groups(tx, 101.0) == {loser: 2}
     answer(tx, quiet, one.id, "node3")
     assert reclaim(tx, one.id) == ("open", 2, 1)

@@ -496,7 +496,7 @@ def test_a_vcluster_keeps_its_blocks_while_a_volume_is_exported_to_them(tx: Tx, 
     web = cluster(tx, site, mounts=[AskedVolume("data")])
     settle(tx, site, 2.0)
     tx.execute(t.vclusters.update().values(state="active", expires_at=1e9))
-    address_blocks.extend(tx, vclusters.active(tx, "web"), 100, site, now=3.0)
+    address_blocks.extend(tx, vclusters.named(tx, "web"), 100, site, now=3.0)
     (task,) = settle(tx, site, 4.0)
     assert [one.network for one in task.wanted.clients] == ["10.77.128.0/26", "10.77.128.64/26"]
     address_blocks.trim(tx, web.id)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from cod.core import admission as core_admission
 from cod.core import advance_reservations, node_hours, request_starts, vcluster_names
 from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
@@ -221,7 +222,7 @@ def match_(
     match.check(asked.attributes, site.types)
     if asked.isolated:
         core_isolation.rules_of(site)
-    holder = vclusters.active(tx, asked.vcluster) if asked.vcluster else None
+    holder = core_admission.active(tx, asked.vcluster) if asked.vcluster else None
     owner = (
         group_rows.get(tx, holder.group_id)
         if holder

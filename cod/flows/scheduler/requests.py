@@ -44,7 +44,7 @@ def submit(
     if before := admission.asked_before(tx, context.key, vcluster):
         return Result(views.request(tx, before.id))
     check_size(asked.tuples)
-    holder = vclusters.active(tx, vcluster, lock=True)
+    holder = admission.active(tx, vcluster, lock=True)
     default = RequestTuple(0, holder.attributes, holder.template_id)
     tuples = admission.tuples(tx, asked.tuples, "tuples", default, holder.group_id, site.types)
     if not tuples:

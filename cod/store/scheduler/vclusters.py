@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from cod.model import Refused, Subnet, Vcluster
+from cod.model import Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import dns_zones, vcms
 from cod.store import tables as t
@@ -39,15 +39,6 @@ _HOSTNAMES = (
     .group_by(t.nodes.c.vcluster_id)
 )
 _FIRM = (_v.state == VclusterState.ACTIVE, _v.drain_until.is_(None), _v.preemptible.is_(False))
-
-
-def active(tx: Tx, name: str, *, lock: bool = False) -> Vcluster:
-    """Return the active vcluster of that name. Raises `Refused` if there is no live vcluster of
-    that name, or if it is not active."""
-    holder = ROWS.named(tx, name, "vcluster", lock=lock)
-    if holder.state != VclusterState.ACTIVE:
-        raise Refused("conflict", f"vcluster {name} is {holder.state}, not active", "vcluster")
-    return holder
 
 
 def every(tx: Tx, states: Iterable[str] = (), group_id: int | None = None) -> list[Vcluster]:
