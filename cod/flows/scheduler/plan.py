@@ -148,7 +148,9 @@ class _Names:
         self._types = {each.id: each.name for each in seen.types.values()}
         self._blocks = blocks.names(tx)
         self._vclusters = {each.id: each.name for each in vclusters.every(tx)}
-        self._of = {request.id: self._vclusters[request.vcluster_id] for request in seen.requests}
+        self._of: dict[int | None, str] = {
+            request.id: self._vclusters[request.vcluster_id] for request in seen.requests
+        }
         self._reclaims = {reclaim.id: reclaim for reclaim in seen.reclaims}
         self._held = {each.id: each.held for each in seen.holders.values()}
 
@@ -157,65 +159,34 @@ class _Names:
         yield from self._leases(plan)
         for grant in plan.grants:
             for share in grant.shares:
+                free = share.free_nodes
                 yield self._line(
-                    "grant",
-                    share.free_nodes.kind,
-                    share.count,
-                    self._of[grant.request_id],
-                    grant.request_id,
-                    _readiness(share.free_nodes),
+                    "grant", free.kind, share.count, grant.request_id, _readiness(free)
                 )
         left = {ease.reclaim_id: ease.left for ease in plan.reductions}
         for ease in plan.reductions:
-            reclaim = self._reclaims[ease.reclaim_id]
-            yield self._line(
-                "ease",
-                reclaim.kind,
-                ease.count,
-                self._vclusters[reclaim.vcluster_id],
-                reclaim.request_id,
-                "no longer needed",
-            )
-        for reclaim in (self._reclaims[one] for one in plan.overdue if left.get(one, 1)):
-            yield self._line(
-                "seize",
-                reclaim.kind,
-                left.get(reclaim.id, reclaim.open),
-                self._vclusters[reclaim.vcluster_id],
-                reclaim.request_id,
-                "not given back by the deadline of the reclaim",
-            )
+            yield self._of_reclaim("ease", ease.reclaim_id, ease.count, "no longer needed")
+        for one in plan.overdue:
+            if count := left.get(one, self._reclaims[one].open):
+                about = "not given back by the deadline of the reclaim"
+                yield self._of_reclaim("seize", one, count, about)
         for preempt in plan.preemptions:
+            about = f"for vcluster {self._of[preempt.request_id]}, which goes first"
             yield self._line(
                 "take",
                 preempt.kind,
                 preempt.count,
-                self._vclusters[preempt.vcluster_id],
                 preempt.request_id,
-                f"for vcluster {self._of[preempt.request_id]}, which goes first",
+                about,
+                loser=preempt.vcluster_id,
             )
         for hold in (one for one in plan.holds if one.free + one.coming):
-            yield self._line(
-                "hold",
-                hold.kind,
-                hold.free + hold.coming,
-                self._of[hold.request_id],
-                hold.request_id,
-                next(
-                    reasons.of_holds(
-                        [hold], {hold.request_id: f"request {hold.request_id}"}, self._now
-                    )
-                ),
-            )
+            named = {hold.request_id: f"request {hold.request_id}"}
+            about = next(reasons.of_holds([hold], named, self._now))
+            yield self._line("hold", hold.kind, hold.free + hold.coming, hold.request_id, about)
         for part in plan.reserved:
-            yield self._line(
-                "reserve",
-                part.kind,
-                part.count,
-                self._of[part.request_id],
-                part.request_id,
-                f"reserved from {reasons.at(part.start)} on; lent to leases that end before",
-            )
+            about = f"reserved from {reasons.at(part.start)} on; lent to leases that end before"
+            yield self._line("reserve", part.kind, part.count, part.request_id, about)
         for refusal in plan.refusals:
             yield Planned(
                 "reject" if refusal.final else "wait",
@@ -224,14 +195,8 @@ class _Names:
                 about=refusal.sentence,
             )
         for change in plan.power_changes:
-            yield self._line(
-                "sleep" if change.sleep else "wake",
-                change.free_nodes.kind,
-                change.count,
-                "",
-                None,
-                change.why,
-            )
+            name = "sleep" if change.sleep else "wake"
+            yield self._line(name, change.free_nodes.kind, change.count, None, change.why)
 
     def _leases(self, plan: PassPlan) -> Iterator[Planned]:
         for one, seconds in plan.warnings:
@@ -248,24 +213,31 @@ class _Names:
     def _of_lease(self, kind: str, one: int, about: str) -> Planned:
         return Planned(kind, self._vclusters[one], nodes=self._held.get(one, 0), about=about)
 
+    def _of_reclaim(self, name: str, reclaim_id: int, count: int, about: str) -> Planned:
+        one = self._reclaims[reclaim_id]
+        return self._line(name, one.kind, count, one.request_id, about, loser=one.vcluster_id)
+
     def _line(
         self,
         name: str,
         kind: NodeKind,
         count: int,
-        vcluster: str,
         request_id: int | None,
         about: str,
+        *,
+        loser: int | None = None,
     ) -> Planned:
+        """Return a line about nodes. It names the vcluster `loser` that loses them, if any, else
+        the one that requests them."""
         return Planned(
-            name,
-            vcluster,
-            request_id,
-            count,
-            self._types[kind.type],
-            self._blocks.get(kind.block, ""),
-            kind.subnet,
-            about,
+            kind=name,
+            vcluster=self._vclusters[loser] if loser else self._of.get(request_id, ""),
+            request_id=request_id,
+            nodes=count,
+            type=self._types[kind.type],
+            block=self._blocks.get(kind.block, ""),
+            subnet=kind.subnet,
+            about=about,
         )
 
 

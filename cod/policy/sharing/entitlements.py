@@ -95,22 +95,25 @@ def of(
             ranks[group.priority][group.id] = places[group.id].rank
     found = {}
     for group in groups:
-        standing = places.get(group.id)
-        own = sorted(set(ranks[group.priority].values()))
         entitlement = Entitlement(
             limit=policy.node_limit or None if group.node_limit is None else group.node_limit,
             type_limits=type_limits.get(group.id, {}),
             guarantee=group.guarantee,
-            share=parts.get(group.id),
-            rank=0 if standing is None else own.index(standing.rank) + 1,
             used_up=group.hours_limit is not None
             and used.get(group.id, 0.0) >= group.hours_limit * 3600.0,
-            weight=0.0 if standing is None else group.shares,
-            parent=0 if standing is None else group.parent_id or 0,
-            part=0.0 if standing is None else standing.share,
-            had_odd=standing is not None and group.odd_turn == turn,
             apart=apart.get(group.id, {}),
         )
+        if (standing := places.get(group.id)) is not None:
+            own = sorted(set(ranks[group.priority].values()))
+            entitlement = replace(
+                entitlement,
+                share=parts.get(group.id),
+                rank=own.index(standing.rank) + 1,
+                weight=group.shares,
+                parent=group.parent_id or 0,
+                part=standing.share,
+                had_odd=group.odd_turn == turn,
+            )
         if entitlement != ANYTHING:
             found[group.id] = entitlement
     return found
