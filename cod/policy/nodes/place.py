@@ -94,9 +94,9 @@ def remembered(node: Node, port: str | None, policy: Policy, now: float) -> dict
         "home_port": port,
     }
     follows = policy.moves == "follow"
-    news = {
+    differing = {
         name: value
         for name, value in here.items()
         if value is not None and (old := getattr(node, name)) != value and (follows or old is None)
     }
-    return news | {"home_at": now} if news or node.home_at is None else {}
+    return differing | {"home_at": now} if differing or node.home_at is None else {}
