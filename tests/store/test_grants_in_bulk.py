@@ -260,6 +260,20 @@ def wanted(tx: Tx, site: Site, **limits: Any) -> tuple[Any, Any, apply_plan.Act]
     return planned, claim, act
 
 
+def test_nodes_of_a_transaction_that_failed_are_given_when_it_runs_again(
+    tx: Tx, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned, claim, _ = wanted(tx, site)
+    monkeypatch.setattr(apply_plan, "GRANTED", 3)
+    first, second = apply_plan.acts(planned, site, bulk=True)
+    with tx.begin_nested() as part:
+        assert first.flow(tx, claim=claim, now=NOW).value == []
+        part.rollback()
+    assert carry_out(tx, [first, second], claim)[1] == []
+    assert {request.state for request in requests.every(tx)} == {"granted"}
+    check_world(tx)
+
+
 def test_creation_sizes_count_what_was_just_granted_of_a_type(tx: Tx, site: Site) -> None:
     """Show that a guarantee of one type counts the nodes of it that others hold, and not their
     vclusters' rows alone."""

@@ -56,19 +56,23 @@ class Act:
 
     request_id  the request to tell if a rule refuses the act
     parts       of an act in bulk: single acts that do the same together; see `left`
+    committed   called by `left` if the act's transaction is committed
     """
 
     name: str
     flow: Callable[..., Result[Any]]
     request_id: int | None = None
     parts: tuple[Act, ...] = ()
+    committed: Callable[[], None] | None = None
 
     def left(self, done: Result[Any] | None) -> tuple[Act, ...]:
         """Return the parts of an act in bulk that have to run one by one. `done` is the act's
-        result: its value is the indices of these parts. None: the act failed, and all parts have to
-        run."""
+        result, after its commit: its value is the indices of these parts. None: the act failed, and
+        all parts have to run."""
         if done is None or not self.parts:
             return self.parts
+        if self.committed is not None:
+            self.committed()
         return tuple(self.parts[place] for place in done.value)
 
 
@@ -130,7 +134,8 @@ def _granted_in_bulk(plan: PassPlan, site: Site) -> Iterator[Act]:
             flow = partial(grant_all, granted=some, candidates=candidates, plan=plan, site=site)
             alone = tuple(_grant(each, plan, site) for each in some)
             name = f"grant {len(some)} requests" if len(some) > 1 else alone[0].name
-            yield Act(name, flow, parts=alone) if size > 1 else alone[0]
+            bulk = Act(name, flow, parts=alone, committed=candidates.committed)
+            yield bulk if size > 1 else alone[0]
             some, size = [], 0
 
 

@@ -73,7 +73,8 @@ class FreeCandidates:
     """Free nodes of the kinds that a plan's grants take, those with the lowest ids first.
 
     The plan's first transaction reads their ids. Each transaction locks the nodes that it takes and
-    checks them again: a candidate that is no longer free is passed over.
+    checks them again: a candidate that is no longer free is passed over. Nodes that a transaction
+    grants stay candidates until it is known to be committed: one that fails has granted none.
     """
 
     def __init__(self, keys: Iterable[FreeKey], many: bool) -> None:
@@ -81,15 +82,15 @@ class FreeCandidates:
         self._many = many
         self._ids: dict[FreeKey, list[int]] | None = None
         self._seen: Counter[FreeKey] = Counter()  # how many the last transaction has looked at
+        self._kept: dict[FreeKey, list[int]] = {}  # what it leaves, once it is committed
 
     def pick(self, tx: Tx, wanted: Mapping[FreeKey, int]) -> dict[FreeKey, deque[Node]]:
         """Return the wanted number of nodes of each kind, locked; fewer if fewer are left. Kinds
         that are distinguished by switch ports or maintenance, or whose order in `pick_free` depends
-        on the group, get none. The nodes stay candidates until `keep` is called, because a
-        transaction that fails has granted none of them."""
+        on the group, get none."""
         if self._ids is None:
             self._ids = self._read(tx)
-        self._seen = Counter()
+        self._seen, self._kept = Counter(), {}
         chosen: dict[FreeKey, deque[Node]] = {key: deque() for key in wanted}
         while picked := {
             one: key
@@ -111,10 +112,18 @@ class FreeCandidates:
         return chosen
 
     def keep(self, free: Mapping[FreeKey, Iterable[Node]]) -> None:
-        """Replace the candidates that the last `pick` has examined by those that are still free."""
-        for key, count in self._seen.items():
-            assert self._ids is not None
-            self._ids[key][:count] = [node.id for node in free[key]]
+        """Note which of the candidates that the last `pick` has examined its transaction leaves
+        free; `committed` drops the others."""
+        assert self._ids is not None
+        self._kept = {
+            key: [*(node.id for node in free[key]), *self._ids[key][count:]]
+            for key, count in self._seen.items()
+        }
+
+    def committed(self) -> None:
+        """Drop the candidates that the last transaction did not `keep`, as it is committed."""
+        if self._ids is not None:
+            self._ids |= self._kept
 
     def _read(self, tx: Tx) -> dict[FreeKey, list[int]]:
         found: defaultdict[FreeKey, list[int]] = defaultdict(list)
