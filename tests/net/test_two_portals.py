@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from cod.client import uploads
+from cod.client import ApiError, uploads
 from cod.client.uploads import Sender
 from cod.model import Site
 from cod.pool import Pool
@@ -21,6 +21,7 @@ from tests.net.portalclient import Browser
 from tests.net.test_event_streams import Stream, _people, held
 from tests.net.test_portal_account import KEY
 from tests.net.test_portal_signing import PASSWORD, _bob
+from tests.waiting import until
 
 pytestmark = [pytest.mark.usefixtures("quick_passwords"), pytest.mark.slow]
 
@@ -82,11 +83,9 @@ def test_events_arrive_at_both_servers(two: list[Served]) -> None:
         stream.close()
 
 
-def test_an_upload_that_lost_its_server_is_sent_to_the_other(
-    two: list[Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From its beginning, as the other has nothing of it."""
-    first, second = two
+@pytest.fixture
+def half_sent(two: list[Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of 250,000 bytes. The first server has 200,000 of them."""
     monkeypatch.setattr(uploads, "PIECE", 100_000)
     file = tmp_path / "kernel"
     file.write_bytes(bytes(range(250)) * 1000)
@@ -96,11 +95,41 @@ def test_an_upload_that_lost_its_server_is_sent_to_the_other(
             raise Killed
 
     with file.open("rb") as data, pytest.raises(Killed):
-        Sender(first.local, cut).add("kernel", data, plain=True)
-    [upload] = second.local.get("/uploads")["items"]
-    assert 100_000 <= upload["offset"] < 250_000
-    with file.open("rb") as data:
+        Sender(two[0].local, cut).add("kernel", data, plain=True)
+    # what had left the client arrives, and is kept
+    until(lambda: two[0].local.get("/uploads")["items"][0]["offset"] == 200_000, "it is noted")
+    until(lambda: not two[0].server.intake._pieces, "the broken connection is noticed")
+    return file
+
+
+def test_a_server_without_an_upload_s_file_leaves_it_to_the_one_that_has_it(
+    two: list[Served], half_sent: Path
+) -> None:
+    """A question, or a piece that does not begin where that server's file ends, changes nothing."""
+    first, second = two
+    second.server.intake._boot = "another host's"
+    [upload] = first.local.get("/uploads")["items"]
+    one = f"/uploads/{upload['id']}"
+    assert second.local.get(one) == upload | {"offset": 0}
+    headers = {
+        "Content-Type": uploads.PIECE_TYPE,
+        "Content-Length": "1000",
+        "Upload-Offset": f"{upload['offset']}",
+    }
+    with pytest.raises(ApiError, match="this server has 0 bytes of the upload"):
+        second.local.send("PATCH", one, iter([bytes(1000)]), headers)
+    assert first.local.get(one) == upload
+    with half_sent.open("rb") as data:
+        assert Sender(first.local).add("kernel", data, plain=True)["stored"] == 250_000
+
+
+def test_an_upload_that_lost_its_server_is_sent_to_the_other(
+    two: list[Served], half_sent: Path
+) -> None:
+    """From its beginning, as the other has nothing of it."""
+    _, second = two
+    with half_sent.open("rb") as data:
         image = Sender(second.local).add("kernel", data, plain=True)
     assert (image["state"], image["stored"]) == ("ingesting", 250_000)
     [came] = (second.folder / "incoming").iterdir()
-    assert came.read_bytes() == file.read_bytes()
+    assert came.read_bytes() == half_sent.read_bytes()

@@ -9,6 +9,9 @@ its file.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from cod.core import image_quota
 from cod.model import Effect, Image, ImageRules, Refused, Result, Upload
 from cod.policy.image_uploads import believed, wanted_content
@@ -75,6 +78,12 @@ def one(tx: Tx, upload_id: str, *, now: float) -> Upload:
     return _live(uploads.get(tx, upload_id), now)
 
 
+def kept(upload: Upload, boot: str, length: int) -> int:
+    """Return how many bytes of the upload a host has whose file of it has `length` bytes. `boot`:
+    id of that host's boot."""
+    return min(upload.size, believed(upload.offset, upload.boot, boot, length))
+
+
 def begin(
     tx: Tx,
     *,
@@ -82,6 +91,7 @@ def begin(
     length: int,
     boot: str,
     checked: bool = False,
+    check: Callable[[Upload], object] | None = None,
     now: float,
 ) -> Upload:
     """Begin a piece: the caller holds the file, has flushed it to the disk, and will write to it.
@@ -92,10 +102,12 @@ def begin(
     length   of the file now
     boot     id of the boot of the host that writes
     checked  the piece has a checksum: its bytes do not count before `grown` is called
+    check    called with the upload and its offset: nothing is changed if it raises
     """
     upload = _live(uploads.get(tx, seen.id, lock=True), now)
-    lengths = (believed(row.offset, row.boot, boot, length) for row in (upload, seen))
-    offset = min(upload.size, *lengths)
+    offset = min(kept(row, boot, length) for row in (upload, seen))
+    if check is not None:
+        check(replace(upload, offset=offset))
     writer = "" if checked else boot
     if (offset, writer) != (upload.offset, upload.boot):
         uploads.change(tx, seen.id, offset=offset, boot=writer)

@@ -134,13 +134,8 @@ class PieceBody(FileBody):
         self.upload = await (
             self._made(route, who) if route.method == "POST" else self._found(route, who)
         )
-        piece = await self._context.intake.begin(self.upload, checksum, Flow(request))
-        try:
-            tus.check_offset(piece.upload, given, request.length)
-        except HttpProblem:
-            await piece.leave()
-            raise
-        return piece
+        check = partial(tus.check_offset, given=given, length=request.length)
+        return await self._context.intake.begin(self.upload, checksum, Flow(request), check)
 
     async def _made(self, route: Route, who: Who) -> Upload:
         """Create the upload that begins with this piece."""

@@ -12,6 +12,7 @@ import logging
 import secrets
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -98,20 +99,30 @@ class Intake:
     # ------------------------------------------------------------ receiving
 
     async def begin(
-        self, upload: Upload, checksum: tuple[str, bytes] | None, connection: Connection
+        self,
+        upload: Upload,
+        checksum: tuple[str, bytes] | None,
+        connection: Connection,
+        check: Callable[[Upload], object] | None = None,
     ) -> Piece:
         """Open the upload's file, and return a piece that takes bytes from `connection`, from the
-        piece's `upload.offset` on. Raises Locked, `Refused`."""
+        piece's `upload.offset` on. `check`: as for `uploads.begin`. Raises Locked, `Refused`."""
         if (other := self._pieces.get(upload.id)) is not None:
             if other.silent() < SILENT:
                 raise Locked
             log.info("the upload of %s is sent anew: its old connection is silent", upload.name)
             await other.break_off()
-        file, row = await self._open(upload, checked=checksum is not None)
+        file, row = await self._open(upload, checked=checksum is not None, check=check)
         piece = self._pieces[upload.id] = Piece(self, row, file, checksum, connection)
         return piece
 
-    async def _open(self, upload: Upload, *, checked: bool = False) -> tuple[Incoming, Upload]:
+    async def _open(
+        self,
+        upload: Upload,
+        *,
+        checked: bool = False,
+        check: Callable[[Upload], object] | None = None,
+    ) -> tuple[Incoming, Upload]:
         path = self._folder / upload.id
         try:
             file = await self.in_thread(Incoming, path, self._sums.get(upload.id))
@@ -124,6 +135,7 @@ class Intake:
                 length=file.length,
                 boot=self._boot,
                 checked=checked,
+                check=check,
                 now=self.clock(),
             )
             await self.in_thread(file.start, row.offset)
@@ -207,14 +219,18 @@ class Intake:
     # ------------------------------------------------------------ looking, giving up
 
     async def look(self, upload: Upload) -> Upload:
-        """Return the upload as it is now. If a process died while writing it, the row is corrected
-        from the file first. If all bytes are there, the upload is made an image."""
-        length = self._length(upload)
-        if upload.id in self._pieces or (length == upload.offset and length < upload.size):
+        """Return the upload with the number of bytes that this host has on its disk. If these are
+        all, the upload is made an image; otherwise nothing is changed."""
+        if upload.id in self._pieces:
             return upload
+        offset = uploads.kept(upload, self._boot, self._length(upload))
         try:
+            if offset < upload.size:
+                if offset > upload.offset:  # a process that died has written these bytes
+                    (await self.in_thread(Incoming, self._folder / upload.id)).close()  # flushed
+                return replace(upload, offset=offset)
             file, row = await self._open(upload)
-        except Locked:
+        except (Locked, UploadBusy):
             return upload
         try:
             if row.offset == row.size:
