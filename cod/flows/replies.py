@@ -62,7 +62,13 @@ def unchanged(
     holds: Callable[[Tx], bool],
 ) -> T:
     """Run `flow` and return its result, if the condition `holds`. Otherwise, raises `Changed`."""
-    watermarks.one_at_a_time(tx, "conditions")
+    one_at_a_time(tx)
     if not holds(tx):
         raise Changed
     return flow(tx)
+
+
+def one_at_a_time(tx: Tx) -> None:
+    """Wait for other transactions that change things under a condition. Those that come later wait
+    for this transaction."""
+    watermarks.one_at_a_time(tx, "conditions")

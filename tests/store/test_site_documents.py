@@ -113,6 +113,27 @@ def test_a_comparison_says_what_is_done_and_changes_nothing(there: Engine, site:
     assert check(there, question).plan != compared.plan
 
 
+def test_a_share_is_read_alone(there: Engine, site: Site) -> None:
+    apply(there, ask(site, ALL))
+    every = in_transaction(there, KINDS["share"].things, None)
+    assert every.keys() == {"physics", "science", "site"}
+    assert in_transaction(there, KINDS["share"].things, "physics") == {"physics": every["physics"]}
+    assert in_transaction(there, KINDS["share"].things, "nope") == {}
+
+
+def test_an_application_plans_once_and_looks_once_more_at_its_end(
+    there: Engine, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = []
+    plan = documents._plan
+    monkeypatch.setattr(documents, "_plan", lambda *args: plans.append(plan(*args)) or plans[-1])
+    made = apply(there, ask(site, ALL))
+    assert [len(each.steps) for each in plans] == [len(made.changes), 0]
+    plans.clear()
+    assert apply(there, ask(site, ALL)).idle
+    assert len(plans) == 1
+
+
 def test_what_is_written_is_read_without_a_difference(there: Engine, site: Site) -> None:
     apply(there, ask(site, ALL))
     query = replace(ask(site, []), query=DocumentQuery())

@@ -42,7 +42,7 @@ def every(tx: Tx) -> list[TypeView]:
 
 def names_of(tx: Tx) -> list[str]:
     """Return the names of all types, in order."""
-    return sorted(each.name for each in types.every(tx))
+    return sorted(types.names(tx).values())
 
 
 def show(

@@ -371,15 +371,15 @@ def _priority(priority: int, own: int) -> str:
     return "equal" if priority == own else "higher" if priority > own else "lower"
 
 
-def settings(tx: Tx) -> dict[str, dict[str, Any]]:
+def settings(tx: Tx, name: str | None = None) -> dict[str, dict[str, Any]]:
     """Return what administrators have set for each group, by its name, in the fields that `change`
-    takes."""
-    every_group = groups.every(tx)
-    names = {group.id: group.name for group in every_group}
-    kinds = {each.id: each.name for each in types.every(tx)}
-    limits, terms = groups.type_limits(tx), groups.type_terms(tx)
+    takes; with a `name`, only for the group of that name."""
+    chosen = groups.every(tx, name=name)
+    only = chosen[0].id if name is not None and chosen else None
+    limits, terms = groups.type_limits(tx, only), groups.type_terms(tx, only)
+    names, kinds = groups.names(tx), types.names(tx)
     found = {}
-    for group in every_group:
+    for group in chosen:
         own = {kinds[one]: each for one, each in terms.get(group.id, {}).items()}
         found[group.name] = {
             "shares": group.shares,
@@ -393,7 +393,7 @@ def settings(tx: Tx) -> dict[str, dict[str, Any]]:
                 kind: each.shares for kind, each in own.items() if each.shares is not None
             },
             "hours_limit": group.hours_limit,
-            "parent": names.get(group.parent_id or 0),
+            "parent": names[group.parent_id] if group.parent_id is not None else None,
             "user_shares": group.user_shares,
         }
     return found
@@ -483,7 +483,7 @@ def _parent(tx: Tx, group: Group, name: str | None) -> int | None:
 
 def _types(tx: Tx, values: Mapping[str, Number], field: str) -> dict[int, Number]:
     """Return the values, which are given by types' names, by the types' ids."""
-    known = {each.name: each.id for each in types.every(tx)}
+    known = {name: type_id for type_id, name in types.names(tx).items()}
     if unknown := sorted(values.keys() - known.keys()):
         raise Refused("not_found", f"there is no node type {unknown[0]!r}", field)
     return {known[name]: value for name, value in values.items()}
@@ -492,7 +492,7 @@ def _types(tx: Tx, values: Mapping[str, Number], field: str) -> dict[int, Number
 def _give_types(tx: Tx, group: Group, columns: dict[str, Any]) -> None:
     """Store the group's guarantees and shares of single types from `columns`, and remove them from
     `columns`. Where `columns` has no guarantees or no shares, these stay as they are."""
-    terms = groups.type_terms(tx).get(group.id, {})
+    terms = groups.type_terms(tx, group.id).get(group.id, {})
     sure = {one: each.guarantee for one, each in terms.items()}
     weights = {one: each.shares for one, each in terms.items() if each.shares is not None}
     if "type_guarantees" in columns:

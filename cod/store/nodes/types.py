@@ -25,6 +25,11 @@ def every(tx: Tx, name: str | None = None) -> list[NodeType]:
     return ROWS.every(tx, *only({_k.name: name}), order=_k.id)
 
 
+def names(tx: Tx) -> dict[int, str]:
+    """Return the names of all types, by id."""
+    return {row[0]: row[1] for row in tx.execute(select(_k.id, _k.name))}
+
+
 def known(tx: Tx, canonical: str) -> NodeType | None:
     """Return the type with those canonical attributes (`policy.hardware.equal.canonical`)."""
     return ROWS.by(tx, digest=_digest(canonical))

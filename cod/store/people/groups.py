@@ -73,11 +73,13 @@ def limit_types(tx: Tx, group_id: int, limits: Mapping[int, int]) -> None:
         )
 
 
-def type_terms(tx: Tx) -> dict[int, dict[int, TypeTerms]]:
-    """Return the guarantees and shares that groups have of single types, by the ids of the group
-    and of the type."""
+def type_terms(tx: Tx, group_id: int | None = None) -> dict[int, dict[int, TypeTerms]]:
+    """Return the guarantees and shares that groups, or one group, have of single types, by the ids
+    of the group and of the type."""
     c = t.group_type_terms.c
     query = select(c.group_id, c.type_id, c.guarantee, c.shares).order_by(c.group_id, c.type_id)
+    if group_id is not None:
+        query = query.where(c.group_id == group_id)
     return nested((row[0], row[1], TypeTerms(*row[2:])) for row in tx.execute(query))
 
 

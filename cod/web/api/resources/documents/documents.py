@@ -208,15 +208,11 @@ def _check(ask: Call[Names, DocumentSet], tx: Tx) -> DocumentsReply:
 def _apply(ask: Call[Names, DocumentApply], tx: Tx) -> Result[DocumentsReply]:
     """Make things agree with the documents. Raises `HttpProblem` with all refusals, and
     `replies.Changed` if the plan is not the one that was seen."""
+    replies.one_at_a_time(tx)
     plan = _plan(tx, ask)
-    wanted = ask.body.plan or plan.tag
-    if plan.reply.idle and wanted == plan.tag:
-        return Result(plan.reply)
-    return replies.unchanged(
-        tx,
-        flow=lambda tx: _carry_out(ask, _plan(tx, ask), tx),
-        holds=lambda tx: _plan(tx, ask).tag == wanted,
-    )
+    if ask.body.plan not in (None, plan.tag):
+        raise replies.Changed
+    return Result(plan.reply) if plan.reply.idle else _carry_out(ask, plan, tx)
 
 
 def _carry_out(ask: Call[Names, DocumentSet], plan: _Plan, tx: Tx) -> Result[DocumentsReply]:

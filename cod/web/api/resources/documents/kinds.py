@@ -353,7 +353,7 @@ KINDS = {
         DocumentKind(
             "share",
             ShareFields,
-            lambda tx, name: shares.settings(tx),
+            shares.settings,
             _share,
             deletes=lambda name: False,
         ),
