@@ -281,7 +281,7 @@ class Wipe(Choice):
     PURGE = "purge", "purged where disks can, and every byte zeroed"
 
 
-LeastWipe = Literal["zero", "purge"]
+LeastWipe = Literal[Wipe.ZERO, Wipe.PURGE]
 """The ways that groups and templates can ask for: those that leave no byte. `schema/template.rng`
 has them, too."""
 

@@ -344,9 +344,7 @@ def test_who_signs_in_while_it_is_asked_is_there(here: Here) -> None:
     eve = here.come("eve")
     asked = here.tx(directory_sync.asked, now=here.now)
     assert [user.name for user in asked] == ["eve"]
-    told = here.tx(
-        directory_sync.put_down, asked=asked, known={}, since=here.now - 2.0, now=here.now
-    )
+    told = here.tx(directory_sync.record, asked=asked, known={}, since=here.now - 2.0, now=here.now)
     assert (told, here.sessions(eve)) == (([], [], []), 1)
 
 

@@ -805,9 +805,9 @@ def people__invitations__join(lab: Lab) -> Call:
 
 
 @case
-def people__directory_sync__put_down(lab: Lab) -> Call:
+def people__directory_sync__record(lab: Lab) -> Call:
     user = person(lab, directory="ldap", subject="ldap:1")
-    return partial(directory_sync.put_down, asked=[user], known={}, since=lab.now, now=lab.now + 5)
+    return partial(directory_sync.record, asked=[user], known={}, since=lab.now, now=lab.now + 5)
 
 
 @case

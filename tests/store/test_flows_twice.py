@@ -71,7 +71,7 @@ RETURN_LESS = {
     "notices.mail_choices.send_digests": "nobody looks at what it returns",
     "notices.notices.claim": "the notice is sent when the claim has run out",
     "notices.webhook_feed.gather": "nobody looks at what it returns",
-    "people.directory_sync.put_down": "who is gone is in the audit, not in the log",
+    "people.directory_sync.record": "who is gone is in the audit, not in the log",
     "people.signin.attempt": "somebody who has failed before waits as after one more failure",
     "pruning.forget_machines": "the rest is deleted an hour later",
     "pruning.prune": "the rest is deleted an hour later",

@@ -86,7 +86,7 @@ def admit(
     return found
 
 
-def put_down(
+def record(
     tx: Tx,
     *,
     asked: Iterable[User],

@@ -16,6 +16,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from cod.choices import PowerDriverKind
 from cod.store.tables.base import (
     Document,
     FullName,
@@ -180,9 +181,7 @@ nodes = table(
         comment="where the image comes from: a node's name, or 'the server'; empty: not told",
     ),
     not_null("power", String(8), default="unknown", comment="on, off or unknown, as last verified"),
-    not_null(
-        "power_driver", String(16), default="none", comment="none, lab, ipmi, redfish, wol, pdu"
-    ),
+    not_null("power_driver", String(16), default="none", comment=", ".join(PowerDriverKind)),
     not_null(
         "power_address",
         String(200),

@@ -96,7 +96,7 @@ async def follow(
     gone, back, changed = list[str](), list[str](), list[str]()
     for start in range(0, len(asked), AT_ONCE):
         done = await pool.run(
-            directory_sync.put_down,
+            directory_sync.record,
             asked=asked[start : start + AT_ONCE],
             known=answer.known,
             held=frozenset(held),

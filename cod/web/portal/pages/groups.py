@@ -71,7 +71,7 @@ def _one(tx: Tx, ask: PageCall[Named]) -> dict[str, Any]:
     vclusters = views.vcluster_list(tx, groups=only)
     taken, quota = images.room(tx, group_id=group.id, rules=ask.site.images)
     wipes = {"": f"as the site says: {Wipe(ask.site.policy.wipe).about}"} | {
-        way: Wipe(way).about for way in get_args(LeastWipe)
+        way: way.about for way in get_args(LeastWipe)
     }
     usual = quantity.exact_span(group.default_lease or ask.site.policy.default_lease)
     used = energy.report(tx, since=None, until=None, by="day", group=group.name, now=ask.now)
