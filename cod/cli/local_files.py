@@ -10,6 +10,9 @@ from pathlib import Path
 
 import click
 
+TEXT_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+"""A file that `text_of` reads."""
+
 
 def text_of(file: Path) -> str:
     """Return the text of a file; '-' is standard input. Raises `click.ClickException`."""

@@ -1,4 +1,5 @@
-"""Lists of machines in other tools' formats, each read into the same entries. No I/O but files.
+"""Lists of machines in other tools' formats, each read into the same entries. No I/O but files and
+standard input.
 
 A reader is the function `read` of a format's module, a generator. It yields a `ListedMachine` for
 each machine, and a `NotTaken` for each fact of the list that COD has no use for or cannot read. It

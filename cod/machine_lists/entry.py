@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import StringIO
@@ -109,9 +110,11 @@ def ignored(where: str, keys: Iterable[str], reasons: Mapping[str, str]) -> list
 
 
 def text_of(path: Path) -> str:
-    """Return a file's text. Raises `UnreadableList` if it is not UTF-8, or cannot be read."""
+    """Return a file's text; '-' is standard input. Raises `UnreadableList` if it is not UTF-8, or
+    cannot be read."""
     try:
-        return path.read_text("utf-8-sig")
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return data.decode("utf-8-sig")
     except OSError as error:
         raise UnreadableList(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:

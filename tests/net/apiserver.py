@@ -143,9 +143,9 @@ def add_node(served: Served, name: str, number: int, **columns: Any) -> Any:
     )
 
 
-def run(served: Served, *words: object, code: int = 0) -> Result:
+def run(served: Served, *words: object, code: int = 0, stdin: str | bytes | None = None) -> Result:
     """A command, as the local administrator; it has to end with the exit code `code`."""
-    result = CliRunner().invoke(cod, ["--server", str(served.socket), *map(str, words)])
+    result = CliRunner().invoke(cod, ["--server", str(served.socket), *map(str, words)], stdin)
     assert result.exit_code == code, result.output
     return result
 

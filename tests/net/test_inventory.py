@@ -64,6 +64,22 @@ def test_a_list_is_tried_then_entered_then_entered_again(served: Served, tmp_pat
     assert again["not_taken"][0]["what"] == "colour"
 
 
+def test_what_commands_read_may_come_by_standard_input(served: Served) -> None:
+    added = run(served, "node", "import", "csv", "-", stdin=f"\ufeffname,mac\nr1-01,{A}\n".encode())
+    assert added.stdout.endswith("\n1 added.\n")
+    wrong = run(served, "node", "import", "csv", "-", stdin=b"\xff", code=1).stderr
+    assert wrong == "Error: -: is not UTF-8\n"
+    stack = "<cfg/>"
+    assert "-:1: <cfg>" in run(served, "template", "check", "-", stdin=stack, code=1).output
+    assert "cfg" in run(served, "template", "add", "-", stdin=stack, code=1).output
+    match = ("request", "match", "--count", 1, "--attributes", "-")
+    assert "cfg" in run(served, *match, stdin=stack, code=1).output
+    create = ("vcluster", "create", "web", "--size", 1, "--template", "t", "--attributes", "-")
+    assert "no template" in run(served, *create, stdin=stack, code=1).output
+    key = ("key", "add", "-", "--user", "ann")
+    assert "no user 'ann'" in run(served, *key, stdin="no key", code=1).output
+
+
 def test_a_list_that_is_wrong_is_refused_by_its_lines(served: Served, tmp_path: Path) -> None:
     content = f"name,mac,uuid\nr1-01,{A},\n,52:54:00:00:00:01,\nr1-03,,{'x' * 37}\n"
     path = written(tmp_path, content)

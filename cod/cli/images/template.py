@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import click
 
-from cod.cli.local_files import text_of
+from cod.cli.local_files import TEXT_FILE, text_of
 from cod.cli.nouns import Noun
 from cod.cli.owner import group_option, owner
 from cod.cli.record_fields import fields_table
@@ -27,7 +27,7 @@ from cod.cli.show import (
 from cod.client import full_name, path_of
 from cod.model.software import Template
 
-file_argument = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+file_argument = click.argument("file", type=TEXT_FILE)
 
 
 @click.group()
@@ -65,8 +65,8 @@ def show(ctx: click.Context, name: str) -> None:
 @if_missing_option
 @with_json
 def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool) -> None:
-    """Add the template in FILE. The document holds its name; a changed document becomes a new
-    revision.
+    """Add the template in FILE; - is standard input. The document holds its name; a changed
+    document becomes a new revision.
 
     Example:
       cod template add web.xml --group physics
@@ -86,8 +86,8 @@ def add(ctx: click.Context, file: Path, group: str | None, if_missing: bool) -> 
 @group_option
 @with_json
 def check(ctx: click.Context, file: Path, group: str | None) -> None:
-    """Check the template in FILE, and list its errors by line. Exit code 1 if there are any.
-    Nothing is stored.
+    """Check the template in FILE, and list its errors by line; - is standard input. Exit code 1 if
+    there are any. Nothing is stored.
 
     Example:
       cod template check web.xml

@@ -76,7 +76,7 @@ def delete(ctx: click.Context, names: tuple[str, ...], yes: bool) -> None:
 
 @click.command("import")
 @click.argument("format_", metavar="FORMAT", type=click.Choice(FORMATS))
-@click.argument("file", type=click.Path(exists=True, path_type=Path))
+@click.argument("file", type=click.Path(exists=True, allow_dash=True, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
 @click.option(
     "--account",
@@ -91,6 +91,7 @@ def import_(
 
     FORMAT is csv, dhcpd (ISC), kea, dnsmasq, ethers, warewulf (nodes.conf), xcat (stanzas, or a
     folder of tables), cobbler (a JSON file, or the folder of systems), maas, foreman or netbox.
+    FILE - is standard input.
 
     Example:
       cod node import csv machines.csv --dry-run

@@ -9,6 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from cod.cli.local_files import TEXT_FILE, text_of
 from cod.cli.show import (
     PAST,
     SPAN,
@@ -74,7 +75,7 @@ def list_keys(ctx: click.Context, user: str | None) -> None:
 
 
 @key.command("add")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=TEXT_FILE)
 @click.option("--name", default="", help="Name of the key. [default: its comment]")
 @click.option(
     "--if-missing", is_flag=True, help="If it is among your keys, show it and change nothing."
@@ -82,12 +83,12 @@ def list_keys(ctx: click.Context, user: str | None) -> None:
 @_of_user
 @with_json
 def add_key(ctx: click.Context, file: Path, name: str, if_missing: bool, user: str | None) -> None:
-    """Add the public key in FILE to your keys, or to a user's.
+    """Add the public key in FILE (- is standard input) to your keys, or to a user's.
 
     Example:
       cod key add ~/.ssh/id_ed25519.pub --name laptop
     """
-    api, line = client(ctx), file.read_text(errors="replace").strip()[:8000]
+    api, line = client(ctx), text_of(file).strip()[:8000]
     existing = api.get(_path(user))["items"] if if_missing else []
     same = [one for one in existing if one["key"] in line.split()]
     value = same[0] if same else api.post(_path(user), {"key": line, "name": name})

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.local_files import text_of
+from cod.cli.local_files import TEXT_FILE, text_of
 from cod.cli.nouns import Noun, by_number
 from cod.cli.owner import owner
 from cod.cli.record_fields import Show, body_of, fields_table, lists, set_options
@@ -268,9 +268,9 @@ def retry(ctx: click.Context, number: int, template: str) -> None:
 @click.option("--template", help="NAME or NAME@REVISION. [default: any]")
 @click.option(
     "--attributes",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=TEXT_FILE,
     metavar="FILE",
-    help="Requirements (XML).",
+    help="Requirements (XML); - is standard input.",
 )
 @click.option("--spread", is_flag=True, help="Allow nodes of several types and blocks.")
 @click.option(

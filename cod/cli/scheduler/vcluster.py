@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cod.cli.local_files import text_of
+from cod.cli.local_files import TEXT_FILE, text_of
 from cod.cli.nodes.node import node_table
 from cod.cli.output import Cell
 from cod.cli.owner import group_option, owner
@@ -229,9 +229,9 @@ def known_hosts(ctx: click.Context, name: str) -> None:
 )
 @click.option(
     "--attributes",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=TEXT_FILE,
     metavar="FILE",
-    help="Requirements of its nodes (XML).",
+    help="Requirements of its nodes (XML); - is standard input.",
 )
 @click.option(
     "--also",
