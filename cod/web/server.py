@@ -220,9 +220,8 @@ class ApiServer(Service):
             )
             for local in (True, False)
         ]
-        self._sweep = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))
-        self._renewal = LoopingCall(self.reread)
-        self._sweep.clock = self._renewal.clock = reactor
+        self._sweep, self._renewal = self._sweeps(), LoopingCall(self.reread)
+        self._renewal.clock = reactor
         self._listening: list[Any] = []
         self.ports: list[int] = []
 
@@ -235,9 +234,15 @@ class ApiServer(Service):
             self._listening.append(self._open(address, port))
         self.ports = [port.getHost().port for port in self._listening[1:]]
         self.intake.start()
+        self._sweep = self._sweeps()  # the former loop may still have a sweep under way
         self._sweep.start(SWEEP)
         if self._tls:
             self._renewal.start(DAY, now=False)
+
+    def _sweeps(self) -> LoopingCall:
+        loop = LoopingCall(lambda: ensureDeferred(self.intake.sweep()))
+        loop.clock = self._reactor
+        return loop
 
     def _open(self, address: str, port: int) -> Any:
         if self._tls is None:

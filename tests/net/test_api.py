@@ -3,6 +3,7 @@ fail."""
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import socket
@@ -17,6 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
+from twisted.internet.defer import Deferred
+from twisted.python import log as twisted_log
 
 from cod.client import ApiError, Unreachable
 from cod.core.nodes import transitions
@@ -641,3 +644,30 @@ def test_a_server_that_is_gone_is_unreachable(
     with pytest.raises(Unreachable, match="is `cod serve` running"):
         served.remote(ADMIN).get("/nodes")
     in_reactor(served.server.startService)
+
+
+def test_a_server_that_starts_again_sweeps_beside_what_its_last_sweep_has_under_way(
+    served: Served, in_reactor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweeps: list[Deferred[None]] = []
+    errors: list[Any] = []
+
+    async def sweep() -> None:
+        sweeps.append(Deferred())
+        await sweeps[-1]
+
+    def note(event: dict[str, Any]) -> None:
+        if event.get("isError"):
+            errors.append(twisted_log.textFromEventDict(event))
+
+    monkeypatch.setattr(served.server.intake, "sweep", sweep)
+    in_reactor(served.server.stopService)
+    for _ in range(2):
+        in_reactor(served.server.startService)
+        in_reactor(served.server.stopService)
+    twisted_log.addObserver(note)
+    for under_way in sweeps:
+        in_reactor(lambda done=under_way: done.callback(None))
+    in_reactor(gc.collect)  # an error that nobody has handled is told then
+    twisted_log.removeObserver(note)
+    assert (len(sweeps), errors) == (2, [])
