@@ -267,11 +267,15 @@ def log_levels() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def reactor() -> Iterator[Any]:
-    """The process's reactor, running until the last test is over."""
+    """The process's reactor, running until the last test is over. It has no signals: its children
+    are looked for."""
     from twisted.internet import reactor
+    from twisted.internet.process import reapAllProcesses
+    from twisted.internet.task import LoopingCall
 
     thread = Thread(target=reactor.run, kwargs={"installSignalHandlers": False}, daemon=True)
     thread.start()
+    reactor.callFromThread(LoopingCall(reapAllProcesses).start, 0.05)
     yield reactor
     reactor.callFromThread(reactor.stop)
     thread.join(10)

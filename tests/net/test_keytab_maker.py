@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 from twisted.internet.defer import Deferred
-from twisted.internet.process import reapAllProcesses
-from twisted.internet.task import Clock, LoopingCall
+from twisted.internet.task import Clock
 
 from cod.flows.nodes import keytabs as flows
 from cod.model import Effect, KerberosRules, Keytab, KeytabTask, Site, SiteRef
@@ -89,12 +88,9 @@ def stand(
         SEALER.seal,
         stand.effects.extend,
     )
-    reaping = LoopingCall(reapAllProcesses)
-    reactor.callFromThread(reaping.start, 0.02)
     reactor.callFromThread(maker.startService)
     yield stand
     in_reactor(maker.stopService)
-    in_reactor(reaping.stop)
     pool.close()
 
 
