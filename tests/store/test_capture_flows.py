@@ -579,6 +579,27 @@ def test_a_quota_holds_before_meanwhile_and_after(lab: Lab) -> None:
     keep(lab)
 
 
+def test_of_two_captures_at_once_one_gets_the_last_of_a_quota(lab: Lab) -> None:
+    """Both are told the same room; it is looked at again when an image is kept."""
+    group_rows.change(lab.tx, show_group(lab), image_quota=SAVED.stored)
+    orders = []
+    for number in (1, 2):
+        lab.machine(number)
+        lab.boots(number)
+        context = flow_context(lab.site, lab.now, "user:ann")
+        asked = {"name": f"node{number}", "image": f"own{number}", "secret": SECRET}
+        captures.want(lab.tx, context, template="", **asked)
+        rows.change(lab.tx, lab.node(number).id, group_id=show_group(lab))
+        orders.append({"order": lab.order(number).id})
+    for order in orders:
+        limits = captures.limits(lab.tx, rules=lab.site.images, **asking(lab, **order))
+        assert limits.room == SAVED.stored
+    keep(lab, **orders[0])
+    with pytest.raises(Refused, match="too much for group physics"):
+        keep(lab, **orders[1])
+    assert [image.name for image in images.every(lab.tx)] == ["own1"]
+
+
 # ---------------------------------------------------------------- killed at each statement
 
 
