@@ -28,6 +28,8 @@ NAME = "files"
 WAYS = ("refuses", "hangs", "acts late", "answers late", "says that it failed", "lies")
 LATE = 120.0  # seconds, longer than a server waits
 
+GONE = "its directory is missing"
+
 
 class SimFileServer:
     """What the file server has.
@@ -45,6 +47,7 @@ class SimFileServer:
         self.forgotten: set[int] = set()
         self.rng = random.Random(f"{world.seed} files")
         self._made: set[int] = set()
+        self._erased: set[int] = set()
 
     def drivers(self, reactor: SimReactor) -> dict[str, Any]:
         """Return the drivers of one process."""
@@ -57,11 +60,12 @@ class SimFileServer:
             self.world.seen["file server: an older change was refused"] += 1
             raise FileServerError("a newer change was carried out already")
         if not (wanted.may_make or wanted.erase or wanted.id in self._made):
-            raise FileServerError("its directory is missing")
+            raise FileServerError(GONE)
         self.untold.discard(wanted.export_id)
         self.forgotten.discard(wanted.export_id)
         if wanted.erase:
             self._made.discard(wanted.id)
+            self._erased.add(wanted.id)
             self.exports.pop(wanted.export_id, None)
         else:
             self._made.add(wanted.id)
@@ -92,6 +96,9 @@ class SimFileServer:
         if stray := self.exports.keys() - known.keys():
             return f"exports {sorted(stray)} belong to no volume"
         for number, volume in known.items():
+            if volume.id in self._erased and volume.reason == GONE:  # the database has forgotten it
+                self.world.seen["volume of a forgotten end"] += 1
+                continue
             wanted = policy.clients(store.clients(tx, volume.id))
             there = self.exports.get(number)
             if volume.applied != volume.sequence or there is None or there.clients != wanted:

@@ -23,8 +23,8 @@ from sqlalchemy import ColumnElement, Engine, and_, func, select
 from twisted.internet.defer import Deferred
 from twisted.logger import globalLogPublisher
 
+from cod.flows import replies
 from cod.flows.nodes import nodes as node_flows
-from cod.flows.replies import Changed
 from cod.flows.scheduler import maintenance, reinstalls
 from cod.flows.scheduler import vclusters as owner_flows
 from cod.flows.vcms import vcms as vcm_flows
@@ -682,8 +682,11 @@ class World:
             for attempt in range(TRIES if key else 1):
                 part = self.parts.get(((first + attempt) % len(self.servers), "web"))
                 if part is not None:
-                    run = self._run_of(again if recorded else None)
-                    if await self._once(part, run, flow, args, key, kw):
+                    self._runs += 1
+                    run = f"{self._runs:032x}"
+                    if await self._once(
+                        part, run, again if recorded else None, flow, args, key, kw
+                    ):
                         break
                     self.seen["question asked again"] += 1
                 await self._sleep(ASKS_AGAIN)
@@ -691,25 +694,35 @@ class World:
 
         Deferred.fromCoroutine(asking())
 
-    def _run_of(self, again: Callable[[World], None] | None) -> str:
-        """Return the number of the next attempt at a question, which `again` asks again."""
-        self._runs += 1
-        run = f"{self._runs:032x}"
-        if again is not None:
-            self._questions[run] = self.clock.now - START, again
-        return run
-
     async def _once(
-        self, part: Part, run: str, flow: Any, args: Any, key: str | None, kw: Any
+        self,
+        part: Part,
+        run: str,
+        again: Callable[[World], None] | None,
+        flow: Any,
+        args: Any,
+        key: str | None,
+        kw: Any,
     ) -> bool:
-        """Return whether an answer came. What changes something is noted in the same transaction,
+        """Return whether an answer came to the attempt `run` at a question, which `again` asks
+        again. What changes something is noted in the same transaction,
         as the API does it, and is to be found there once when the answer is there."""
         now, losses = part.now(), self.loss.times
         context = flow_context(part.site, now, "user:ann", key=key)
 
+        def carried_out(tx: Tx) -> Any:
+            return flow(tx, context, *args, **kw)
+
         def noted(tx: Tx) -> Any:
-            result = flow(tx, context, *args, **kw)
+            if key is None:
+                result = carried_out(tx)
+            else:  # as the API does it
+                mine = {"flow": carried_out, "key": f"{context.who} {key}", "question": key}
+                result = replies.once(tx, **mine, status=200, body=str, now=now)
             audit.by(tx, context.who, "ask", "", now=now, run=run)
+            if again is not None:
+                # a server that stood still carries it out after what was asked later
+                self._questions[run] = self.clock.now - START, again
             return result
 
         asked = part.pool.run_once(partial(audit.has_run, run=run, now=now), noted)
@@ -729,7 +742,7 @@ class World:
             times = tx.scalar(select(func.count()).where(t.audit.c.run == run))
         if times != 1 and losses == self.loss.times:
             self.trouble(f"a question was answered, and carried out {times} times")
-        part.wake.effects(result.effects)
+        part.wake.effects(() if isinstance(result, replies.Repeated) else result.effects)
         return True
 
     def _sleep(self, seconds: float) -> Deferred[None]:
@@ -1051,7 +1064,7 @@ class World:
             self.seen["documents applied"] += 1
             try:
                 return document_routes._apply(_call(site, context.now, **asked), tx)
-            except Changed:
+            except replies.Changed:
                 self.seen["documents that others had changed since"] += 1
                 raise Refused("conflict", "others have applied documents") from None
 
