@@ -26,9 +26,9 @@ get, forget, change = ROWS.get, ROWS.remove, ROWS.change
 _LEFT_OUT = (*sorted(UNAPPROVED), NodeState.QUARANTINED, NodeState.RETIRED)
 
 
-def begin_hold(tx: Tx, why: str, since: float) -> None:
-    """Hold the site from the time `since` on, and each node until its machine has reported what it
-    holds.
+def begin_hold(tx: Tx, why: str, now: float, since: float | None = None) -> None:
+    """Hold the site, and each node until its machine has reported what it holds. `since`: when an
+    earlier hold began that begins anew.
 
     A story's `known` is the generation that the node's disk can have at most. A disk is marked with
     the generation of the state *prime* that wrote it. No node is in *prime* when its site is held,
@@ -37,9 +37,12 @@ def begin_hold(tx: Tx, why: str, since: float) -> None:
     forgotten.
 
     Nodes that are out of service stay so until an administrator acts: they may have returned to
-    service since the backup, which the database has forgotten.
+    service since the backup, which the database has forgotten. Each is held when it returns.
     """
-    tx.execute(insert(t.marks).values(name=watermarks.HOLD, at=since, about=why))
+    tx.execute(
+        insert(t.marks).values(name=watermarks.HOLD, at=now if since is None else since, about=why)
+    )
+    watermarks.move(tx, watermarks.LAST_HOLD, watermarks.at(tx, watermarks.LAST_HOLD), now)
     forget_agreed(tx)
     rows = select(_n.id, _n.generation - 1, literal(StoryVerdict.SILENT.value)).where(
         _n.state.not_in(_LEFT_OUT), _n.id.not_in(select(_s.node_id))
@@ -51,10 +54,11 @@ def begin_hold(tx: Tx, why: str, since: float) -> None:
     maintenance.let_go(tx)
 
 
-def include(tx: Tx, node_id: int) -> None:
-    """Hold a node that the database did not know when its site was held."""
+def include(tx: Tx, node_id: int, known: int = 0) -> None:
+    """Hold a node that the database did not know, or that was out of service, when its site was
+    held. `known` is as in `begin_hold`."""
     if ROWS.get(tx, node_id) is None:
-        ROWS.insert(tx, [NodeStory(node_id, 0, StoryVerdict.SILENT)])
+        ROWS.insert(tx, [NodeStory(node_id, known, StoryVerdict.SILENT)])
 
 
 def holds(tx: Tx, node_id: int) -> bool:

@@ -13,10 +13,11 @@ from cod.store.engine import Tx
 from cod.store.prepared import Prepared
 from cod.store.rows import upsert
 
-ENERGY, POOL, RESERVED, HOLD = "energy", "pool", "reservations", "hold"
+ENERGY, POOL, RESERVED = "energy", "pool", "reservations"
+HOLD, LAST_HOLD = "hold", "last hold"
 """RESERVED counts the changes of what reservations in advance leave to other requests: a grant that
 was planned before such a change is stale. HOLD exists while the site is held, and is the time when
-the hold began."""
+the hold began. LAST_HOLD is the time of the last hold of all, and stays."""
 DATABASE = "database"
 """Names the database, and counts its losses (`claims.Progress`)."""
 FENCE = "one at a time: "

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, select, update
 from cod.core import leases
 from cod.flows.agents import orders
 from cod.flows.nodes import hold
+from cod.flows.nodes import nodes as node_flows
 from cod.model import Refused, Site
 from cod.states import NodeEvent, Step
 from cod.store import claims, dns_zones, schema, vcms, volumes, watermarks
@@ -214,6 +215,44 @@ def test_a_disk_in_doubt_is_never_erased_by_itself(tx: Tx, site: Site, said: str
     assert verdicts(tx) == {}
     lab.boots(1)
     assert lab.order(1).action == "wipe"
+
+
+def test_a_node_that_was_out_of_service_is_asked_before_it_returns(tx: Tx, site: Site) -> None:
+    """The database may have forgotten that it was in service meanwhile, and what it runs."""
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive", disk="dirty", generation=1)
+    context = flow_context(lab.site, lab.now, "user:root")
+    node_flows.quarantine(tx, context, name="node1", reason="its fan")
+    hold.start(tx, lab.now + 1.0)
+    hold.end(tx, lab.now + 2.0)
+    assert verdicts(tx) == {}
+    lab.tick(10.0)
+
+    def restored() -> Any:
+        node_flows.restore(tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
+        return lab.boots(1)
+
+    peer = restored()
+    assert verdicts(tx) == {"node1": "silent"}
+    tells(lab, peer, 1, f"{lab.node(1).id}.9 n1.web.example.org")
+    assert lab.node(1).state == "quarantined"
+    lab.tick(10.0)
+    restored()  # the administrator has read both stories
+    assert lab.order(1).action == "wipe"
+
+
+def test_a_silent_node_that_is_set_aside_is_asked_when_it_returns(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive", generation=1)
+    hold.start(tx, lab.now)
+    hold.end(tx, lab.now + 1.0)
+    lab.tick(10.0)
+    context = flow_context(lab.site, lab.now, "user:root")
+    node_flows.quarantine(tx, context, name="node1", reason="its fan")
+    node_flows.restore(tx, context, name="node1")
+    assert verdicts(tx) == {"node1": "silent"}
+    tells(lab, lab.boots(1), 1, f"{lab.node(1).id}.9 n1.web.example.org")
+    assert lab.node(1).state == "quarantined"
 
 
 def test_a_node_in_doubt_can_be_kept(tx: Tx, site: Site) -> None:

@@ -55,11 +55,11 @@ class SiteHold:
 def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
     """Hold the site; a hold that lasts already goes on. Nodes stop writing to their disks."""
     if not lasts(tx):
-        _begin(tx, now, why, now)
+        _begin(tx, why, now)
     return show(tx)
 
 
-def _begin(tx: Tx, since: float, why: str, now: float) -> None:
+def _begin(tx: Tx, why: str, now: float, since: float | None = None) -> None:
     claims.interrupt(tx, claims.MANAGER)  # a plan may take minutes to be carried out
     cause = f"the site is held: {why}"
     for node in nodes.every(tx, _WRITTEN, lock=True):
@@ -67,7 +67,7 @@ def _begin(tx: Tx, since: float, why: str, now: float) -> None:
         # the policy's times do not matter: no deadline passes
         transitions.apply(tx, node, step, now=now, actor="hold", policy=Policy())
     stories.move_to_trampoline(tx, _FREE, actor="hold", cause=cause, now=now)
-    stories.begin_hold(tx, why, since)
+    stories.begin_hold(tx, why, now, since)
     stories.tell_anew(tx, now)
 
 
@@ -116,7 +116,7 @@ def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> bool:
     watermarks.forget(tx, watermarks.HOLD)
     # It writes the row of the manager's claim: a host of a Galera cluster that only has not applied
     # the last commits yet refuses this commit, and is read again.
-    _begin(tx, now if since is None else since, LOST, now)
+    _begin(tx, LOST, now, since)
     notices.add(tx, **notice_texts.site_held(LOST), group_id=None, now=now)
     return True
 

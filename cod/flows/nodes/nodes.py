@@ -35,8 +35,9 @@ from cod.states import (
     NodeEvent,
     NodeState,
     Step,
+    StoryVerdict,
 )
-from cod.store import views
+from cod.store import stories, views, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import burnins as burnin_rows
 from cod.store.nodes import nodes, sessions
@@ -170,14 +171,29 @@ def _is_known(node: Node) -> bool:
 
 def restore(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
     """Give a node that was taken out of service or retired another chance: it boots into the
-    trampoline."""
+    trampoline. If its machine has told nothing since the site was held last, it is held until the
+    machine has told what its disks hold."""
     node = nodes.named(tx, name, lock=True)
     if not _is_known(node):
         why = f"node {name} has never reported: delete it, and add it again"
         raise Refused("conflict", why, "name")
     burnins.ask_on_return(tx, node, context.site, context.now, context.actor)
     step = lifecycle.restored(node, f"restored by {context.actor}")
-    return _move(tx, context, node, step)
+    known = _untold(tx, node)
+    result = _move(tx, context, node, step)
+    if known is not None:
+        stories.include(tx, node.id, known)
+    return result
+
+
+def _untold(tx: Tx, node: Node) -> int | None:
+    """Return the generation that the disk of a node out of service can have at most, if its machine
+    has not told what the disk holds since the site was held last; otherwise None."""
+    story = stories.get(tx, node.id)
+    if story is not None:
+        return story.known if story.verdict == StoryVerdict.SILENT else None
+    held_at = watermarks.at(tx, watermarks.LAST_HOLD)
+    return node.generation - 1 if held_at is not None and node.since <= held_at else None
 
 
 def moved(tx: Tx, context: FlowContext, *, name: str, also: int | None = None) -> Result[Node]:
