@@ -212,6 +212,8 @@ class Order:
     purge    have each disk that is erased erase itself first, where it can
     tables   of a wipe: zero only partition tables and signatures
     pass_on  of a prime: how its images' chunks are passed on; None: they are not
+    installation  of a look: report vcluster and template of the newest installation, too. Servers
+             of earlier releases do not ask for them, and would take them for a doubt
     """
 
     id: str
@@ -230,6 +232,7 @@ class Order:
     purge: bool = False
     tables: bool = False
     pass_on: PassOn | None = None
+    installation: bool = False
 
 
 def look_id(order_id: str) -> str:

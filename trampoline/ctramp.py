@@ -187,9 +187,8 @@ class Shell:
         if order.action == "look":
             from trampoline import disk_contents
 
-            return Done(
-                order.id, disks=disk_contents.newest_mark(erasable(self._disks(), order.keep))
-            )
+            disks = erasable(self._disks(), order.keep)
+            return Done(order.id, disks=disk_contents.newest_mark(disks, order.installation))
         from trampoline import cprime  # late: a machine that only reports need not load it
 
         if order.action == "wipe":

@@ -2,7 +2,7 @@
 nothing at all, or something else. Disks are only read.
 
 The mark is in the NoCloud seed that `cprime` has written: the instance id, which is the order's id,
-and the host name.
+the host name, and the installation, which names the vcluster and the template.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ BLANK, OTHER = "blank", "other"
 _EDGE = 1 << 20  # bytes at either end in which tables and signatures are
 _MARK = re.compile(r"[0-9]{1,18}\.[0-9]{1,18}")
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,253}")
+_INSTALLATION = re.compile(r"[0-9]{1,18}\.[0-9]{1,18} [0-9a-f]{64}")
 
 
 @dataclass
@@ -41,9 +42,10 @@ class _Readable:
         raise PrimeError(f"{self.path} is only read")
 
 
-def newest_mark(disks: Sequence[Disk]) -> str:
-    """Return the newest mark of an installation, NODE.GENERATION HOSTNAME; 'blank' if all disks are
-    blank, else 'other'. Raises PrimeError when a disk cannot be read."""
+def newest_mark(disks: Sequence[Disk], installation: bool = False) -> str:
+    """Return the newest mark of an installation, NODE.GENERATION HOSTNAME, with `installation`
+    followed by what the seed says of that; 'blank' if all disks are blank, else 'other'. Raises
+    PrimeError when a disk cannot be read."""
     marks: list[str] = []
     blank = True
     for disk in disks:
@@ -56,7 +58,8 @@ def newest_mark(disks: Sequence[Disk]) -> str:
             raise PrimeError(f"the disk {disk.path} cannot be read: {error}") from None
         blank = blank and not any(any(edge) for edge in edges)
     if marks:
-        return max(marks, key=_generation)
+        newest = max(marks, key=_generation)
+        return newest if installation else " ".join(newest.split(" ")[:2])
     return BLANK if blank else OTHER
 
 
@@ -74,7 +77,10 @@ def _marks(disk: _Readable) -> Iterator[str]:
         try:
             meta = json.loads(found)
             mark, name = str(meta["instance-id"]), str(meta.get("local-hostname", ""))
+            installation = str(meta.get("cod-installation", ""))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
         if _MARK.fullmatch(mark):
-            yield f"{mark} {name}" if _NAME.fullmatch(name) else mark
+            named = [mark, name] if _NAME.fullmatch(name) else [mark]
+            known = len(named) > 1 and _INSTALLATION.fullmatch(installation)
+            yield " ".join([*named, installation] if known else named)

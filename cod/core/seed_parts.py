@@ -32,6 +32,7 @@ def parts(
     passwords = site.kerberos.logins and kerberos.has_keytab(site.kerberos, configuration)
     return [
         seed.metadata_service(*(metadata_url(each, site) for each in subnet.servers)),
+        seed.installation(vcluster.id, vcluster.created_at, wanted.digest),
         seed.login_keys(policy.fitting(key.line for _user, key in keys)),
         kerberos.seed_part(site.kerberos, configuration, site.domain, site.fileservers),
         sssd.seed_part(

@@ -375,6 +375,24 @@ class NodeStory(NamedTuple):
     said: str = ""
 
 
+class InstallationRecord(NamedTuple):
+    """A node in one generation, as the database knows it, to be compared with an installation of
+    that generation on the node's disk.
+
+    state       of the node in that generation; '': its history is deleted
+    vcluster_id, created_at  its holder then, and when the holder was made; None: not known
+    template    digest of the template of the node's present installation, if that is the one of
+                this generation; '' if it is another
+    pending     `template` is still to be installed, perhaps in place of another
+    """
+
+    state: str = ""
+    vcluster_id: int | None = None
+    created_at: float | None = None
+    template: str = ""
+    pending: bool = False
+
+
 class ImageReceiver(NamedTuple):
     """A node that is being primed, with the data that decide from which nodes it fetches its image.
 

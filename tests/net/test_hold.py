@@ -3,6 +3,7 @@ doubt."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,12 +120,12 @@ def test_a_free_site_grants_nothing_while_it_is_held(engine: Engine, site: Site)
 
 def test_a_node_that_agrees_is_erased_only_after_the_hold(tx: Tx, site: Site) -> None:
     lab = Lab(tx, site)
-    lab.machine(1, "trampoline", disk="dirty", generation=1)
+    lab.machine(1, "trampoline", disk="dirty", generation=2)
     first = hold.start(tx, 0.0)
     assert hold.start(tx, 5.0).since == first.since == 0.0
     peer = lab.boots(1)
     assert lab.node(1).state == "trampoline"
-    tells(lab, peer, 1, f"{lab.node(1).id}.0 n1.web.example.org")
+    tells(lab, peer, 1, f"{lab.node(1).id}.1 n1.web.example.org")
     assert verdicts(tx) == {"node1": "agrees"}
     assert (lab.node(1).state, lab.order(1).action) == ("trampoline", "wait")
     hold.end(tx, lab.now)
@@ -185,6 +186,7 @@ def test_an_installation_that_the_database_cannot_know_sets_the_node_aside(
     lab.machine(2, "inactive")
     peer = lab.boots(1)
     known = lab.node(1).generation
+    tx.execute(t.node_history.delete())  # it is older than histories are kept
     hold.start(tx, lab.now)
     tells(lab, peer, 1, f"{lab.node(1).id}.{known + later} n1.web.example.org")
     assert verdicts(tx) == {"node1": verdict, "node2": "silent"}, "its word is of itself alone"
@@ -283,6 +285,68 @@ def test_a_node_that_has_its_holders_system_boots_it_as_it_is(tx: Tx, site: Site
     tells(lab, peer, 1, f"{order.id} n1.vc.example.org")
     assert lab.node(1).state == "boot", "at once: nothing is written"
     assert lab.events(1).count("prime_ordered") == 1
+
+
+def forgotten(lab: Lab, marks: str) -> str:
+    """Return the reason of a node that was primed for the vcluster 'vc', after a hold in which its
+    agent finds other `marks` of the same generation; '' where it boots."""
+    lab.machine(1, "trampoline")
+    lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    prime = lab.order(1)
+    assert prime.action == "prime"
+    told = json.loads(prime.seed["meta-data"])["cod-installation"]
+    hold.start(lab.tx, lab.now)
+    tells(lab, lab.boots(1), 1, f"{prime.id} n1.web.example.org {marks or told}".strip())
+    return "" if lab.node(1).state == "boot" else lab.node(1).reason
+
+
+@pytest.mark.parametrize(
+    ("marks", "reason"),
+    [
+        ("", ""),
+        (f"1.999 {'0' * 64}", "for another vcluster than the one of that generation"),
+        (
+            f"1.1000 {'5e' * 32}",
+            f"from the template with the digest {'5e' * 6}, and not {'0' * 12}",
+        ),
+    ],
+)
+def test_a_forgotten_installation_of_a_generation_that_was_given_again_is_not_booted(
+    tx: Tx, site: Site, marks: str, reason: str
+) -> None:
+    """The database has lost the installation, and gave its generation and the vcluster's id again
+    before the loss was noticed."""
+    lab = Lab(tx, site)
+    found = forgotten(lab, marks)
+    assert found.endswith(reason)
+    assert bool(found) == bool(reason)
+    assert lab.node(1).state == ("quarantined" if reason else "boot")
+    lab.tick(100_000.0)
+    assert not {"wipe_ordered", "wiped"} & {*lab.events(1)}
+
+
+def test_an_agent_of_before_names_no_installation(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline")
+    lab.boots(1)
+    lab.assign(1, lab.vcluster(lab.template()))
+    prime = lab.order(1)
+    hold.start(tx, lab.now)
+    tells(lab, lab.boots(1), 1, f"{prime.id} n1.vc.example.org")
+    assert (lab.node(1).state, verdicts(tx)) == ("boot", {"node1": "agrees"})
+
+
+def test_a_mark_of_a_generation_in_which_nothing_was_installed_differs(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    known = lab.node(1).generation
+    hold.start(tx, lab.now)
+    tells(lab, lab.boots(1), 1, f"{lab.node(1).id}.{known} n1.web.example.org")
+    assert verdicts(tx) == {"node1": "differs"}
+    assert lab.node(1).reason.endswith(
+        "in which the node was in state inactive, and was not installed"
+    )
 
 
 def test_a_node_released_while_the_site_is_held_keeps_its_disk(tx: Tx, site: Site) -> None:

@@ -284,6 +284,7 @@ def test_nocloud_reads_what_the_seed_would_say_now(lab: Lab) -> None:
     assert meta["local-hostname"] == "n1.farm.cod.test"
     assert meta["public-keys"] == [*ANN, *BOB]
     assert meta["cod-metadata"] == f"http://{SUBNET.server}:8069/latest/"
+    assert meta["cod-installation"] == f"1.{int(NOW)} {'1' * 64}", "as in the seed"
     assert json.loads(lab.get("/nocloud/network-config"))["ethernets"]["boot"]["match"] == {
         "macaddress": MAC
     }

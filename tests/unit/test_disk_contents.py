@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from cod import orders
+from cod.model import InstallationRecord
 from cod.policy import stories
+from cod.policy.nodes import seed as node_seed
 from cod.states import StoryVerdict
 from trampoline import disk_contents, partitions, seed
 from trampoline.inventory import Disk, file_disk
@@ -52,6 +55,28 @@ def test_the_seeds_instance_is_the_mark(disk: Disk) -> None:
     assert Path(disk.path).read_bytes() == before
 
 
+DIGEST = "5e" * 32
+
+
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        (f"5.1700 {DIGEST}", f" 5.1700 {DIGEST}"),
+        ("5.1700", ""),
+        (f"5.1700 {DIGEST} more", ""),
+        (7, ""),
+    ],
+)
+def test_the_mark_names_the_installation_for_servers_that_read_it(
+    disk: Disk, said: object, whole: str
+) -> None:
+    meta = {"instance-id": "12.41", "local-hostname": "n1.web.example.org"}
+    written(disk, json.dumps({**meta, "cod-installation": said}))
+    mark = "12.41 n1.web.example.org"
+    assert disk_contents.newest_mark([disk]) == mark, "a server of before takes it for a doubt"
+    assert disk_contents.newest_mark([disk], installation=True) == mark + whole
+
+
 @pytest.mark.parametrize(
     "meta", ["", "[]", "instance-id: i-1", '{"instance-id": "i-1"}', "[" * 5000]
 )
@@ -78,8 +103,45 @@ def test_an_order_to_look_has_an_id_of_its_own(order_id: str) -> None:
         ("8.3", StoryVerdict.DIFFERS),
         ("other", StoryVerdict.DIFFERS),
         ("7.3\n7.3", StoryVerdict.DIFFERS),
+        ("7.3 n1.web.example.org 5.1700", StoryVerdict.DIFFERS),
         ("", StoryVerdict.DIFFERS),
     ],
 )
 def test_a_mark_that_the_database_cannot_know_differs(said: str, verdict: StoryVerdict) -> None:
     assert stories.judge(7, 4, said)[0] is verdict
+
+
+PRIMED = InstallationRecord("prime", 5, 1700.9, DIGEST)
+
+
+@pytest.mark.parametrize(
+    ("said", "recorded", "verdict"),
+    [
+        (f"5.1700 {DIGEST}", PRIMED, StoryVerdict.AGREES),
+        ("", PRIMED, StoryVerdict.AGREES),  # a seed of before
+        (f"5.1701 {DIGEST}", PRIMED, StoryVerdict.DIFFERS),  # an id that was given again
+        (f"6.1700 {DIGEST}", PRIMED, StoryVerdict.DIFFERS),
+        (f"5.1700 {'00' * 32}", PRIMED, StoryVerdict.DIFFERS),
+        (f"5.1700 {'00' * 32}", PRIMED._replace(pending=True), StoryVerdict.AGREES),
+        (f"5.1700 {'00' * 32}", PRIMED._replace(template=""), StoryVerdict.AGREES),
+        (f"6.1700 {DIGEST}", InstallationRecord(), StoryVerdict.AGREES),  # its history is deleted
+        ("", InstallationRecord("wipe"), StoryVerdict.DIFFERS),
+    ],
+)
+def test_a_generation_that_was_given_again_is_told_by_what_was_installed_in_it(
+    said: str, recorded: InstallationRecord, verdict: StoryVerdict
+) -> None:
+    marks = f"7.3 n1.web.example.org {said}".strip()
+    assert stories.judge(7, 4, marks, recorded)[0] is verdict
+    assert stories.is_mark_of(marks, recorded) == (
+        recorded.template != "" and DIGEST in (said[-64:] or DIGEST)
+    )
+
+
+def test_the_seeds_installation_is_what_a_mark_ends_in(disk: Disk) -> None:
+    part = node_seed.installation(5, 1700.9, DIGEST)
+    told = {"instance-id": "7.3", "local-hostname": "n1.web.example.org", **part.meta}
+    written(disk, json.dumps(told))
+    marks = disk_contents.newest_mark([disk], installation=True)
+    assert stories.judge(7, 4, marks, PRIMED)[0] is StoryVerdict.AGREES
+    assert stories.judge(7, 4, marks, PRIMED._replace(vcluster_id=6))[0] is StoryVerdict.DIFFERS

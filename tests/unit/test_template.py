@@ -16,7 +16,13 @@ from cod import data
 from cod.model import Image, Refused, TypeRules
 from cod.orders import ImageSource, Partition
 from cod.policy.nodes import inner_vcm, prime, template
-from cod.policy.nodes.seed import SeedPart, login_keys, metadata_service, seed_files
+from cod.policy.nodes.seed import (
+    SeedPart,
+    installation,
+    login_keys,
+    metadata_service,
+    seed_files,
+)
 from cod.wire import xmldoc
 
 SHA = "ab" * 32
@@ -480,7 +486,11 @@ def test_a_seed_may_send_cloud_init_to_the_metadata_service() -> None:
     seeded = checked(
         wrap('<image target="disk" name="a"/><personalise seed="nocloud" seedfrom="metadata"/>')
     )
-    parts = [metadata_service("http://10.0.0.1:8069/"), login_keys(["ssh-ed25519 AAA"])]
+    parts = [
+        metadata_service("http://10.0.0.1:8069/"),
+        installation(5, 1700.9, "5e" * 32),
+        login_keys(["ssh-ed25519 AAA"]),
+    ]
     files = seed_files(
         seeded,
         instance="1.2",
@@ -492,6 +502,7 @@ def test_a_seed_may_send_cloud_init_to_the_metadata_service() -> None:
     assert json.loads(files["meta-data"]) == {
         "instance-id": "1.2",
         "local-hostname": "n1.web.example",
+        "cod-installation": f"5.1700 {'5e' * 32}",
         "seedfrom": "http://10.0.0.1:8069/nocloud/",
     }
     assert files["authorized_keys"] == "ssh-ed25519 AAA\n", (

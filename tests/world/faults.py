@@ -159,6 +159,15 @@ _FORGOTTEN = (
 )
 """What happens where a virtual cluster is forgotten that has nodes, and each machine then boots."""
 
+_FOLLOWED = (
+    Act(5.0, "create", 1, 0.6),
+    Act(14.0, "forget", 1, 0.0),
+    Act(17.0, "delete", 0, 0.5),
+    Act(20.0, "create", 2, 0.6),
+    Act(150.0, "tag", 0, 0.9),  # until then things go wrong
+)
+"""What happens where nodes are given to another virtual cluster, and that is forgotten."""
+
 CLEAN = SimpleNamespace(**dict(Disk.__members__) | {"DIRTY": Disk.CLEAN})
 
 FAULTS = {
@@ -226,6 +235,15 @@ FAULTS = {
         "and its disk holds",
         2,
         acts=_FORGOTTEN,
+    ),
+    "a forgotten installation is taken for the present one": Fault(
+        stories,
+        "judge",
+        lambda *_: (StoryVerdict.AGREES, "its disks are blank"),
+        "its agent has told so",
+        2,
+        also=((stories, "is_mark_of", lambda *_: True),),
+        acts=_FOLLOWED,
     ),
     "documents are applied by halves": Fault(documents, "_agrees", _undone, "by halves", 1),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", 8, dear=True),

@@ -43,6 +43,7 @@ class Loss:
         self.times, self.noticed = 0, True
         self.forgotten: dict[int, set[str]] = {}
         self._decided: set[int] = set()  # machines that an administrator wants erased
+        self._told: dict[int, int] = {}  # machines whose agents looked, after so many losses
         self._unseen_until = 0.0
         self._since = 0.0  # when the site was seen to be held first, or nodes of it
 
@@ -112,6 +113,19 @@ class Loss:
         """Return whether the machine's disk holds what the database may have forgotten."""
         written = machine.disk.removeprefix("part of ")
         return written in self.forgotten.get(machine.number, ())
+
+    def tells(self, machine: Any) -> None:
+        """Note that a machine's agent looks at its disk."""
+        self._told[machine.number] = self.times
+
+    def boots(self, machine: Any) -> None:
+        """Check that a machine does not boot what the database has forgotten once its agent has
+        told of it, until its disk is written anew."""
+        if self._told.get(machine.number) == self.times:
+            self.world.trouble(
+                f"{machine.name} boots {machine.disk}, which the database has forgotten, and its"
+                " agent has told so"
+            )
 
     def writes(self, machine: Any, order: Order) -> None:
         """Check that a machine is not told to write over what the database has forgotten, unless an

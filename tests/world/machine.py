@@ -28,6 +28,7 @@ from cod.lab.standin import BootFailed
 from cod.lab.storm.relay import RETRANSMIT, STAGES
 from cod.model.site.network import Boot
 from cod.orders import Erasure, Order
+from cod.policy.nodes.seed import INSTALLATION
 from cod.wire import dhcp
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Done
@@ -92,7 +93,8 @@ class Machine:
         self.number, self.mac, self.world = number, mac_of(number), world
         self.name = f"m{number}"
         self.on, self.disk, self.bmc = False, "", "well"
-        self.mark = ""  # of the installation on its disk: the order's id
+        # of the installation on its disk: the order's id, and what the seed says of it
+        self.mark = self.installation = ""
         self.fails = 0.0  # share of orders that fail
         self.slow = 1.0  # by which work takes longer
         # the secret of its last boot that was accepted, from which address, and where
@@ -322,7 +324,9 @@ class Machine:
         """Return what an agent finds on the disk."""
         if not self.disk:
             return "blank"
-        return "other" if self.disk.startswith("part of ") else f"{self.mark} {self.disk}"
+        if self.disk.startswith("part of "):
+            return "other"
+        return f"{self.mark} {self.disk} {self.installation}"
 
     def act(self, reactor: SimReactor, order: Order, tell: Any) -> Any:
         """Carry out an order, in a thread of the agent."""
@@ -333,6 +337,7 @@ class Machine:
         fails = self._rng.random() < self.fails
         if order.action == "look":
             reactor.pause(seconds)
+            self.world.loss.tells(self)
             return Done(order.id, disks=self._marks())
         goal, losses = _goal(order), self.world.loss.times
         self.world.loss.writes(self, order)
@@ -345,7 +350,7 @@ class Machine:
             tell("write", SIZE * part // 4, SIZE, 1e9)
             if fails and part == 1:
                 raise PrimeError("the disk does not take it")
-        self.disk, self.mark = goal, order.id
+        self.disk, self.mark, self.installation = goal, order.id, _in_seed(order, INSTALLATION)
         self.world.loss.written(self, losses)
         self.world.seen[f"{order.action} done"] += 1
         servers = {each.getPeer().host for each in reactor.open if isinstance(each, Transport)}
@@ -364,8 +369,12 @@ def _goal(order: Order) -> str:
     """Return who has written the disk once the order is carried out."""
     if order.action != "prime":
         return ""
-    name = re.search(r"local-hostname\W+([\w.-]+)", "\n".join(order.seed.values()))
-    return name[1] if name else "?"
+    return _in_seed(order, "local-hostname") or "?"
+
+
+def _in_seed(order: Order, key: str) -> str:
+    """Return a value of the seed's meta-data; '' where there is none."""
+    return str(json.loads(order.seed.get("meta-data", "{}")).get(key, ""))
 
 
 class _NoFile(BootFailed):

@@ -238,6 +238,7 @@ class World:
             return
         if self.loss.holds_forgotten(machine):
             self.seen["system begun that the database has forgotten"] += 1
+            self.loss.boots(machine)
         else:
             self.trouble(f"{machine.name} boots {machine.disk}, and is {before}, {since}")
 

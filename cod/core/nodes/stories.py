@@ -29,15 +29,16 @@ def by_agent(tx: Tx, node: Node, marks: str, site: Site, now: float) -> Node:
     if story is None or node.state != NodeState.TRAMPOLINE:
         return node
     bindings.returned(tx, node.id)
-    verdict, sentence = policy.judge(node.id, story.known, marks)
+    mark = policy.read_mark(marks)
+    recorded = holding.recorded(tx, node.id, mark.generation if mark else None)
+    verdict, sentence = policy.judge(node.id, story.known, marks, recorded)
     _note(tx, node.id, verdict, "agent", sentence, now)
     if verdict is StoryVerdict.DIFFERS:
         holder = vclusters.get(tx, node.vcluster_id) if node.vcluster_id is not None else None
         why = policy.both(node.state, holder.name if holder else None, story.known, sentence)
         step = Step(NodeEvent.QUARANTINED, why, {"reason": why})
         return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
-    installed = holding.installed_in(tx, node.id)
-    if node.vcluster_id is not None and policy.is_mark_of(node.id, installed, marks):
+    if node.vcluster_id is not None and policy.is_mark_of(marks, recorded):
         node = nodes.change(tx, node, disk=Disk.SYSTEM)
     return transitions.settle(tx, node, now=now, policy=site.policy)
 

@@ -94,7 +94,7 @@ def current(
         # An agent takes a second order with the same id for a repeat, and a database that was
         # restored gives ids again. So this order has an id of its own.
         look = look_id(order_id)
-        return Order(look, "look", wipe=False, keep=spared)
+        return Order(look, "look", wipe=False, keep=spared, installation=True)
     purge = Wipe.PURGE in (node.wipe, site.policy.wipe)
     if action == "capture":
         servers = _subnet(site, address).servers

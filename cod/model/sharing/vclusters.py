@@ -135,8 +135,8 @@ class VclusterNetwork:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The system that a node's holder wants on it: a template's id, full `name` and `document`, and
-    the holder's group.
+    """The system that a node's holder wants on it: a template's id, full `name`, `document` and its
+    `digest`, and the holder's group.
 
     hardware  canonical attributes of the node's type; '' while it has none
     requires  requirements (XML or '') of the tuples that the node may have been granted for: it has
@@ -148,6 +148,7 @@ class Assignment:
     group_id: int
     hardware: str = ""
     name: str = ""
+    digest: str = ""
     requires: tuple[str, ...] = ()
 
 

@@ -13,8 +13,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cod.policy import stories
 from cod.policy.nodes.template import Configuration
 
+INSTALLATION = "cod-installation"  # the key of the meta-data
 _TYPES = {
     "#!": "text/x-shellscript",
     "#cloud-config": "text/cloud-config",
@@ -65,6 +67,13 @@ def metadata_service(url: str, *others: str) -> SeedPart:
     return SeedPart({"cod-metadata": f"{url}latest/", **more})
 
 
+def installation(vcluster_id: int, created_at: float, digest: str) -> SeedPart:
+    """Return the part that names the vcluster, by its id and the time when it was made, and the
+    template, by its digest. With the instance id, agents report it to a server whose database may
+    have forgotten the installation (`cod.policy.stories`)."""
+    return SeedPart({INSTALLATION: stories.installation(vcluster_id, created_at, digest)})
+
+
 def seed_files(
     configuration: Configuration,
     *,
@@ -82,18 +91,17 @@ def seed_files(
     mac       the NIC that uses DHCP. Without it cloud-init takes the first one with a cable
     url       of the metadata service. If the template has `seedfrom`, cloud-init reads everything
               else from there, so the seed leaves out other meta-data keys, which would hide those
-              of the service, and vendor data, which would never be read
+              of the service, and vendor data, which would never be read. The installation stays: it
+              is that of the disk
     """
     if not configuration.seed:
         return {}
     files = documents(configuration, instance=instance, fqdn=fqdn, mac=mac, parts=parts)
     if configuration.seedfrom:
-        files["meta-data"] = (
-            json.dumps(
-                {"instance-id": instance, "local-hostname": fqdn, "seedfrom": f"{url}nocloud/"}
-            )
-            + "\n"
-        )
+        meta = {"instance-id": instance, "local-hostname": fqdn, "seedfrom": f"{url}nocloud/"}
+        for part in parts:
+            meta |= {key: str(part.meta[key]) for key in part.meta if key == INSTALLATION}
+        files["meta-data"] = json.dumps(meta) + "\n"
     for part in parts:
         files |= part.files
     return files

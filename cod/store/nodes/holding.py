@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import func, select, update
 
-from cod.model import Assignment, Node, Vcluster
+from cod.model import Assignment, InstallationRecord, Node, Vcluster
 from cod.states import Disk
 from cod.store import dns_zones
 from cod.store import tables as t
@@ -191,7 +191,7 @@ def assignment(tx: Tx, node: Node) -> Assignment | None:
     c, v, k, r = t.config_templates.c, t.vclusters.c, t.node_types.c, t.request_tuples.c
     hardware = func.coalesce(select(k.attributes).where(k.id == node.type_id).scalar_subquery(), "")
     query = (
-        select(c.id, c.document, v.group_id, hardware, c.name)
+        select(c.id, c.document, v.group_id, hardware, c.name, c.digest)
         .join_from(t.config_templates, t.vclusters, v.id == node.vcluster_id)
         .where(c.id == node.template_id)
     )
@@ -216,10 +216,25 @@ def set_installation(
     )
 
 
-def installed_in(tx: Tx, node_id: int) -> int | None:
-    """Return the generation in which the node was installed for its holder; None if it was not."""
-    i = t.install_images.c
-    return tx.scalar(select(i.generation).where(i.node_id == node_id))
+def recorded(tx: Tx, node_id: int, generation: int | None) -> InstallationRecord:
+    """Return what is known of the node in that generation: what its history says, and its present
+    installation, if that is the one of this generation."""
+    h, v, i, c = t.node_history.c, t.vclusters.c, t.install_images.c, t.config_templates.c
+    past = (
+        select(h.to_state, v.id, v.created_at)
+        .select_from(t.node_history)
+        .outerjoin(t.vclusters, v.id == h.vcluster_id)
+        .where(h.node_id == node_id, h.generation == generation)
+        .order_by(h.id.desc())
+    )
+    present = (
+        select(c.digest, i.state == "pending")
+        .join_from(t.install_images, t.config_templates, c.id == i.template_id)
+        .where(i.node_id == node_id, i.generation == generation)
+    )
+    return InstallationRecord(
+        *(tx.execute(past).first() or ("", None, None)), *(tx.execute(present).first() or ())
+    )
 
 
 def set_installed(tx: Tx, node_ids: Sequence[int], now: float) -> None:

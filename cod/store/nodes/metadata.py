@@ -33,6 +33,7 @@ _AT = Prepared(
         _v.group_id,
         t.config_templates.c.name,
         t.config_templates.c.document,
+        t.config_templates.c.digest,
     )
     .select_from(t.bindings)
     .join(t.nodes, _n.id == _b.node_id)
@@ -113,8 +114,9 @@ def at(tx: Tx, address: str) -> Found | None:
         group_id,
         name,
         document,
+        digest,
     ) = row[nodes.ROWS.width :]
-    wanted = Assignment(node.template_id or 0, document, group_id, name=name)
+    wanted = Assignment(node.template_id or 0, document, group_id, name=name, digest=digest)
     return Found(
         node,
         mac,

@@ -209,6 +209,7 @@ _LEFT_OUT = (
     "mirror",
     "source",
     "disks",
+    "installation",
 )  # where they say nothing: agents of former versions do not know them
 _AS_TEXT = ("reason",)
 
