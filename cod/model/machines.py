@@ -362,7 +362,7 @@ class NodeStory(NamedTuple):
 
     known    the newest generation of an installation that the database can know of
     verdict  a value of `states.StoryVerdict`
-    source   'agent' or 'dhcp'; '': nothing was reported
+    source   'agent', 'dhcp' or 'switch'; '': nothing was reported
     at       when it was reported
     said     the report as a phrase for people
     """

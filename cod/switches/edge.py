@@ -2,7 +2,8 @@
 reads them back.
 
 There is one session at a time with each switch, for all its due ports, and at most `AT_ONCE`
-sessions at a time. A port that is in its VLAN already is left alone. If a switch accepted a change
+sessions at a time. A port that is in its VLAN already is left alone, and so is one whose node is
+held because the port is in a VLAN that the database does not know of. If a switch accepted a change
 but does not show the port in its VLAN, the change has failed. A session is given up after `ATTEMPT`
 seconds, which is shorter than a claim lasts. If the VLANs that a session has found cannot be
 written to the database, the session ends, and does not count as a failure of the switch.
@@ -29,6 +30,7 @@ POLL = 0.5  # seconds between looks for what is due
 ATTEMPT = 90.0  # seconds for one session
 LEASE = ATTEMPT + 15.0
 AT_ONCE = 16
+LEFT = "left in its VLAN: its node is held"
 PAGE = 100  # nodes whose reports one transaction reads
 
 log = logging.getLogger("cod.switches")
@@ -120,9 +122,9 @@ class SwitchEdge(Claimer):
 
     async def _found_elsewhere(
         self, task: SwitchTask, found: Sequence[tuple[SwitchPort, int]]
-    ) -> None:
+    ) -> frozenset[int]:
         try:
-            await self._pool.run(flows.found, task, found)
+            return await self._pool.run(flows.found, task, found, self._clock())
         except CancelledError:
             raise NotWritten(f"the database did not answer within {ATTEMPT:.0f} s") from None
         except Exception as error:
@@ -140,10 +142,11 @@ class SwitchEdge(Claimer):
 async def settle(
     session: SwitchSession,
     task: SwitchTask,
-    elsewhere: Callable[[SwitchTask, Sequence[tuple[SwitchPort, int]]], Awaitable[None]],
+    elsewhere: Callable[[SwitchTask, Sequence[tuple[SwitchPort, int]]], Awaitable[frozenset[int]]],
 ) -> dict[int, PortOutcome]:
     """Put the task's ports into their VLANs and read them back; return the outcomes by the ports'
-    ids. `elsewhere` is called, before the change, with the ports that are in other VLANs."""
+    ids. `elsewhere` is called, before the change, with the ports that are in other VLANs, and
+    returns the ids of those that are left there."""
     wanted = {port.port: vlan for port, vlan in task.ports}
     found = dict(await session.read(wanted)) if wanted else {}
     strays = [
@@ -151,15 +154,16 @@ async def settle(
         for port, vlan in task.ports
         if isinstance(vlan_read := found[port.port], int) and vlan_read != vlan
     ]
-    change = {port.port: wanted[port.port] for port, _ in strays}
-    if strays:
-        await elsewhere(task, strays)
+    left = await elsewhere(task, strays) if strays else frozenset()
+    change = {port.port: wanted[port.port] for port, _ in strays if port.id not in left}
     refused = dict(await session.change(change)) if change else {}
     now = found | dict(await session.read(change)) if change else found
-    return {
+    outcomes = {
         port.id: _outcome(vlan, found[port.port], now[port.port], refused.get(port.port))
         for port, vlan in task.ports
     }
+    stay = {port.id: PortOutcome(vlan, vlan, LEFT, left=True) for port, vlan in strays}
+    return outcomes | {port_id: stay[port_id] for port_id in left}
 
 
 def _outcome(

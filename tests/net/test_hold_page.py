@@ -21,6 +21,9 @@ def test_an_administrator_compares_and_decides(served: Served) -> None:
     assert "1 silent, 1 differ, 1 agree." in browser.get("/nodes").words
     page = browser.get("/hold")
     assert SAID in page.text
+    assert "by its agent" in page.words
+    served.tx(stories.ROWS.set, one.id, source="switch")
+    assert "by its switch" in browser.get("/hold").words
     assert "installed in generation" in page.text
     assert BANNER not in page.words
     assert "Decided." in page.send("/hold/decide", keep="n1").text

@@ -12,10 +12,14 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from cod.core.networks import switch_ports
+from cod.core.nodes.stories import by_system
+from cod.flows.nodes import hold
 from cod.flows.nodes import switches as flows
 from cod.model import Account, Effect, Node, Site, SiteRef, Switch, SwitchPort
 from cod.policy.nodes.switch_ports import BUDGET, LONGEST_PAUSE
 from cod.pool import Pool, in_transaction
+from cod.states import StoryVerdict
+from cod.store import stories
 from cod.store.claims import Lost
 from cod.store.engine import NoWriter, Tx
 from cod.store.nodes import conflicts, nodes
@@ -24,6 +28,7 @@ from cod.store.nodes import switches as store
 from cod.store.notices import notices
 from cod.switches.driver import SwitchError, SwitchTarget
 from cod.switches.edge import ATTEMPT, LEASE, POLL, SwitchEdge
+from tests.contexts import flow_context
 
 LEAF = Switch("leaf", "fake", "leaf.example", account="net", provisioning_vlan=10, verify=300.0)
 
@@ -464,7 +469,7 @@ def test_what_a_late_session_found_is_not_written_after_the_next_one(world: Worl
     (late,) = world.tx(flows.claim, "slow", (LEAF,), [], 1, due, -LEAF.verify)
     world.after(LEAF.verify + 1.0)
     with pytest.raises(Lost):
-        world.tx(flows.found, late, [(world.port(node), 20)])
+        world.tx(flows.found, late, [(world.port(node), 20)], due)
     assert 20 not in world.tx(ports.vlans)
 
 
@@ -518,3 +523,85 @@ def test_reports_that_were_stored_before_the_site_file_named_the_switch(world: W
     )
     world.after(1.0)
     assert (world.port(node).port, world.port(node).seen_at) == ("p7", 5.0)
+
+
+def held(world: World, state: str, wanted: int | None, found: int) -> Node:
+    """Hold the site with a node whose port is wanted in one VLAN, and found in another."""
+    node = world.node(1)
+    world.tx(nodes.ROWS.set, node.id, state=state)
+    world.want(node, wanted)
+    world.after(POLL)
+    world.leaf.vlans["p1"] = found
+    world.tx(hold.start, world.clock.seconds())
+    world.after(POLL)
+    return node
+
+
+def story(world: World, node: Node) -> tuple[str, str, str]:
+    found = world.tx(stories.get, node.id)
+    return found.verdict, found.source, found.said
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "found"),
+    [
+        ("trampoline", None, 30),  # it was given to an isolated cluster
+        ("active", 20, 30),  # to another one
+        ("active", 20, 10),  # it was released
+    ],
+)
+def test_a_port_that_contradicts_the_database_is_left_where_it_is_until_its_node_is_decided(
+    world: World, state: str, wanted: int | None, found: int
+) -> None:
+    """A system that the database has forgotten would be cut off, or brought into the network of
+    another cluster."""
+    node = held(world, state, wanted, found)
+    where = f"its port p1 of switch leaf is in VLAN {found}"
+    said = f"{where}, where the database had it in VLAN {wanted or 10}"
+    assert story(world, node) == ("differs", "switch", said)
+    world.after(BUDGET + LONGEST_PAUSE)
+    assert (world.leaf.vlans["p1"], world.port(node).given_up) == (found, False)
+    assert world.port(node).reason == "left in its VLAN: its node is held"
+    assert found in world.tx(ports.vlans), "no other cluster gets the VLAN"
+    world.tx(hold.end, world.clock.seconds())
+    world.after(LONGEST_PAUSE)
+    assert world.leaf.vlans["p1"] == found, "its node is still held"
+    context = flow_context(world.site.current, world.clock.seconds(), "user:ann")
+    names = {"keep": [node.name], "erase": []}
+    world.tx(hold.decide, context, **(names if wanted else {"keep": [], "erase": [node.name]}))
+    world.after(LONGEST_PAUSE)
+    assert world.leaf.vlans["p1"] == (wanted or 10)
+
+
+def test_a_port_says_nothing_of_a_disk(world: World) -> None:
+    """The port is where the database wants it, or was on its way there."""
+    node = held(world, "active", 20, 20)
+    assert story(world, node) == ("silent", "", "")
+    world.want(node, None)
+    world.leaf.deaf = {"p1"}
+    world.after(POLL)
+    assert story(world, node) == ("silent", "", ""), "known to have been there"
+    world.leaf.deaf = set()
+    world.after(LONGEST_PAUSE)
+    assert world.leaf.vlans["p1"] == 10
+
+
+@pytest.mark.parametrize(
+    ("source", "verdict", "left"), [("agent", "agrees", False), ("dhcp", "agrees", True)]
+)
+def test_an_agent_outweighs_a_switch_and_a_switch_a_packet(
+    world: World, source: str, verdict: str, left: bool
+) -> None:
+    node = world.node(1)
+    world.tx(nodes.ROWS.set, node.id, state="active")
+    world.want(node, 20)
+    world.after(POLL)
+    world.tx(hold.start, world.clock.seconds())
+    world.tx(stories.ROWS.set, node.id, verdict=verdict, source=source)
+    world.leaf.vlans["p1"] = 30
+    world.after(POLL)
+    assert (world.leaf.vlans["p1"] == 30) is left
+    assert story(world, node)[:2] == (("differs", "switch") if left else (verdict, source))
+    agrees = "its system uses its address 10.0.0.5"
+    world.tx(by_system, node.id, StoryVerdict.AGREES, agrees, world.clock.seconds())
+    assert story(world, node)[1] == ("switch" if left else "dhcp")

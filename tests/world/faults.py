@@ -18,6 +18,7 @@ from sqlalchemy import delete, select, update
 
 from cod.core import leases
 from cod.core.networks import isolation
+from cod.core.nodes import stories as node_stories
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
 from cod.flows.nodes.switches import PortOutcome
@@ -244,6 +245,18 @@ FAULTS = {
         2,
         also=((stories, "is_mark_of", lambda *_: True),),
         acts=_FOLLOWED,
+    ),
+    "a forgotten node's port is moved": Fault(
+        node_stories,
+        "by_switch",
+        lambda *_: False,
+        "and its node is held",
+        1,
+        acts=(
+            Act(3.0, "forget", 1, 0.9),
+            Act(4.0, "isolate", 2, 0.6),
+            Act(150.0, "tag", 0, 0.9),  # until then things go wrong
+        ),
     ),
     "documents are applied by halves": Fault(documents, "_agrees", _undone, "by halves", 1),
     "a deadline is forgotten": Fault(nodes, "overdue", lambda *_: [], "not at rest", 8, dear=True),

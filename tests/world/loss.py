@@ -4,7 +4,7 @@ the administrator, who decides about the nodes of a held site by looking at the 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,11 @@ from cod.store.engine import Tx
 from cod.workers import lost_commits
 from tests.history_rows import history_after
 from tests.world.plan import Act
-from tests.world.switch import port_of
+from tests.world.switch import HOME, port_of
 
 MOST = 60.0  # seconds that a database forgets
 OTHER = "its machine holds something else"
+SESSION = 60.0  # seconds that a session with a switch lasts that nobody gives up
 TELLS = 60.0  # seconds in which machines tell what they hold before the administrator decides
 
 
@@ -44,7 +45,8 @@ class Loss:
         self.forgotten: dict[int, set[str]] = {}
         self._decided: set[int] = set()  # machines that an administrator wants erased
         self._told: dict[int, int] = {}  # machines whose agents looked, after so many losses
-        self._unseen_until = 0.0
+        self._astray: dict[str, int] = {}  # ports, with the VLANs that are forgotten of them
+        self._unseen_until = self._sessions_until = 0.0
         self._since = 0.0  # when the site was seen to be held first, or nodes of it
 
     # ------------------------------------------------------------ the database
@@ -72,6 +74,8 @@ class Loss:
         world.database.away_until = world.clock.now + 2.0
         # servers that go on give orders until one of them has looked
         self._unseen_until = world.clock.now + (0.0 if crashes else 2.0 + 2.0 * world.plan.poll)
+        # nor does a session with a switch that was under way end with the loss
+        self._sessions_until = self._unseen_until + (0.0 if crashes else SESSION)
         self.noticed = False
         self._follow(since)
         with world.engine.begin() as tx:
@@ -106,6 +110,10 @@ class Loss:
             world.last = rows[-1].id if rows else 0
             w = t.vcluster_networks.c
             world.networks = {row[0]: row[1] for row in tx.execute(select(w.vlan, w.vcluster_id))}
+            p = t.switch_ports.c
+            last = {row[0]: row[1] for row in tx.execute(select(p.port, p.applied_vlan))}
+        there = {port: world.switch.vlans.get(port, HOME) for port in last}
+        self._astray = {port: vlan for port, vlan in there.items() if vlan != (last[port] or HOME)}
 
     # ------------------------------------------------------------ the machines
 
@@ -125,6 +133,24 @@ class Loss:
             self.world.trouble(
                 f"{machine.name} boots {machine.disk}, which the database has forgotten, and its"
                 " agent has told so"
+            )
+
+    def moves(self, ports: Iterable[str]) -> None:
+        """Check that a port is not moved from a VLAN that the database has forgotten while its node
+        is held, and its agent has told nothing."""
+        p, s = t.switch_ports.c, t.node_stories.c
+        query = select(s.source).join_from(t.node_stories, t.switch_ports, p.node_id == s.node_id)
+        for port in ports:
+            vlan = self._astray.pop(port, None)
+            if vlan is None or self.world.switch.vlans.get(port, HOME) != vlan:
+                continue
+            with self.world.engine.connect() as tx:
+                source = tx.scalar(query.where(p.port == port))
+            if source in (None, "agent") or self.world.clock.now < self._sessions_until:
+                continue
+            self.world.trouble(
+                f"port {port} is moved from VLAN {vlan}, which the database has forgotten of it,"
+                " and its node is held"
             )
 
     def writes(self, machine: Any, order: Order) -> None:

@@ -85,6 +85,8 @@ class SimSwitch:
 
     def put(self, wanted: Mapping[str, int], *, late: bool = False) -> None:
         """Put ports into their VLANs. `late`: the asker may have given up, and asked for others."""
+        if not late:
+            self.world.loss.moves(wanted)
         self.vlans |= wanted
         if late:
             self.world.seen["switch: ports changed late"] += len(wanted)

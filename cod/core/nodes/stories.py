@@ -1,21 +1,27 @@
-"""Statements of held nodes' machines about their systems, and the consequences.
+"""Statements of held nodes' machines and switches about the nodes, and the consequences.
 
 An agent has proven that it has the secret of its machine's boot, so its report can put its own node
 out of service, but no other node. Any host on the network can forge a DHCP message in a machine's
 name, so such a message changes no node's state: the node stays held until its agent reports or an
 administrator decides.
+
+A switch is believed about the VLAN of a node's port. A VLAN in which the database never had the
+port shows that it has forgotten who holds the node, or that it gave the node back. The VLAN that
+the database wants shows nothing: the disk may have been written anew for the same vcluster.
 """
 
 from __future__ import annotations
 
 from cod.core.nodes import transitions
-from cod.model import Node, Site
+from cod.model import Node, Site, SwitchPort
 from cod.policy import stories as policy
 from cod.states import Disk, NodeEvent, NodeState, Step, StoryVerdict
 from cod.store import stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, holding, nodes
 from cod.store.scheduler import vclusters
+
+SWITCH = "switch"  # the source of a story
 
 
 def by_agent(tx: Tx, node: Node, marks: str, site: Site, now: float) -> Node:
@@ -53,8 +59,34 @@ def could_not_look(tx: Tx, node: Node, reason: str, now: float) -> None:
 
 
 def by_system(tx: Tx, node_id: int, verdict: StoryVerdict, sentence: str, now: float) -> None:
-    """Record the verdict on a held node whose system asked DHCP for an address."""
-    _note(tx, node_id, verdict, "dhcp", sentence, now)
+    """Record the verdict on a held node whose system asked DHCP for an address, unless a switch
+    contradicts the database about the node."""
+    story = stories.get(tx, node_id)
+    if story is not None and story.source != SWITCH:
+        _note(tx, node_id, verdict, "dhcp", sentence, now)
+
+
+def by_switch(tx: Tx, port: SwitchPort, vlan: int, home: int, now: float) -> bool:
+    """Return whether a node's switch port, which was found in `vlan`, is to be left there: the node
+    is held, its agent has not reported, and the database never had the port in that VLAN. Record
+    the verdict on the node.
+
+    port  as it was before `vlan` was read
+    home  the provisioning VLAN of its switch
+    """
+    story = None if port.node_id is None else stories.get(tx, port.node_id)
+    if story is None or story.source == "agent":
+        return False
+    if nodes.known(tx, story.node_id).boot_mac != port.mac:
+        return False  # of a NIC whose port COD puts into no VLAN
+    if story.source != SWITCH:
+        put = home if port.applied_vlan is None else port.applied_vlan
+        if vlan == put:
+            return False
+        where = f"its port {port.port} of switch {port.switch} is in VLAN {vlan}"
+        sentence = f"{where}, where the database had it in VLAN {put}"
+        _note(tx, story.node_id, StoryVerdict.DIFFERS, SWITCH, sentence, now)
+    return True
 
 
 def _note(

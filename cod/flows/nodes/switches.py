@@ -14,7 +14,7 @@ from typing import Any
 from cod import notice_texts
 from cod.core import notices
 from cod.core.networks import switch_ports
-from cod.core.nodes import outages
+from cod.core.nodes import outages, stories
 from cod.model import Effect, Site, Switch, SwitchPort
 from cod.policy.nodes import switch_ports as policy
 from cod.states import NODE_RULES, NodeState
@@ -50,12 +50,14 @@ class PortOutcome:
     vlan     the VLAN that it is in now; None: not known
     error    why it is not in the VLAN that it should be in; '' when it is
     lasting  trying again is useless
+    left     it was left in the VLAN that it was in, because its node is held
     """
 
     found: int | None
     vlan: int | None
     error: str = ""
     lasting: bool = False
+    left: bool = False
 
 
 def began(tx: Tx, server: str, names: Sequence[str], now: float) -> None:
@@ -129,15 +131,22 @@ def claim(
     return tasks
 
 
-def found(tx: Tx, task: SwitchTask, elsewhere: Sequence[tuple[SwitchPort, int]]) -> None:
+def found(
+    tx: Tx, task: SwitchTask, elsewhere: Sequence[tuple[SwitchPort, int]], now: float
+) -> frozenset[int]:
     """Record the VLANs in which a session has found ports that it is about to change. These VLANs
-    are not given to others, even if the switch said earlier that the ports had left them. Raises
+    are not given to others, even if the switch said earlier that the ports had left them. Return
+    the ids of the ports that the session is to leave there, because their nodes are held. Raises
     `claims.Lost` if another session has begun."""
     row = store.get(tx, task.switch.name, lock=True)
     if row is None or row.epoch != task.epoch:
         raise Lost(f"another session with switch {task.switch.name} has begun")
     for port, vlan in elsewhere:
         ports.outcome(tx, port, applied_vlan=vlan)
+    home = task.switch.provisioning_vlan
+    return frozenset(
+        port.id for port, vlan in elsewhere if stories.by_switch(tx, port, vlan, home, now)
+    )
 
 
 def ended(
@@ -216,6 +225,10 @@ def _note(
     if strayed:
         _note_stray(tx, switch, port, vlan, outcome, now)
     seen = {} if outcome.vlan is None else {"applied_vlan": outcome.vlan, "verified_at": now}
+    if outcome.left:  # it is looked at again until its node is not held any more
+        seen |= {"attempts": port.attempts + 1, "next_at": now + policy.pause(port.attempts + 1)}
+        ports.outcome(tx, port, reason=outcome.error, **seen)
+        return
     if not outcome.error:
         ports.outcome(
             tx,

@@ -393,7 +393,7 @@ node_stories = table(
         comment="newest generation in which the database can have had it installed",
     ),
     not_null("verdict", String(8), comment="silent, agrees or differs"),
-    defaulted("source", String(8), "", comment="agent or dhcp; '': nothing was said"),
+    defaulted("source", String(8), "", comment="agent, dhcp or switch; '': nothing was said"),
     Column("at", Time, comment="when it was said"),
     defaulted("said", String(300), ""),
     comment="Nodes that are held until their machines and the database agree.",

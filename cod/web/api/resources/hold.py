@@ -36,7 +36,7 @@ class HeldNodeReply(Reply):
 
     known    newest generation in which the database can have had the node installed
     machine  the machine's own report; '': none yet
-    source   who reported it: agent or dhcp
+    source   who reported it: agent, dhcp or switch
     """
 
     node: str
