@@ -39,7 +39,7 @@ def upgrade() -> None:
             sa.String(length=8),
             server_default="",
             nullable=False,
-            comment="agent or dhcp; '': nothing was said",
+            comment="agent, dhcp or switch; '': nothing was said",
         ),
         sa.Column("at", sa.Double(), nullable=True, comment="when it was said"),
         sa.Column("said", sa.String(length=300), server_default="", nullable=False),

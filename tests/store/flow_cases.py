@@ -74,7 +74,7 @@ from cod.model import (
 from cod.net.nmp import verbs
 from cod.policy.nodes.newcomers import Newcomers
 from cod.states import NodeEvent, Step
-from cod.store import claims
+from cod.store import claims, stories
 from cod.store import servers as server_rows
 from cod.store import tables as t
 from cod.store import vcms as vcm_rows
@@ -625,7 +625,8 @@ def nodes__switches__ended(lab: Lab) -> Call:
 @case
 def nodes__switches__found(lab: Lab) -> Call:
     task = plugged_in(lab)
-    return bound(switches.found, task, [(port, 10) for port, _ in task.ports])
+    stories.include(lab.tx, task.ports[0][0].node_id or 0)
+    return bound(switches.found, task, [(port, 30) for port, _ in task.ports], lab.now + 1)
 
 
 @case
