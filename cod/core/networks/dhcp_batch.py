@@ -4,6 +4,7 @@ may get."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from cod.model import DhcpClient, DhcpQuery, Site
 from cod.policy.nodes import boot
@@ -63,6 +64,13 @@ def free_address(
     keeps = GIVES_WAY if client is None or client.state in UNREPORTED else 0.0
     yielding = batch.now + batch.site.policy.boot_time - keeps
     return batch.bindings.free(query.mac, pool, net.avoid | in_use, batch.now, yielding)
+
+
+def place_of(query: DhcpQuery) -> dict[str, Any]:
+    """Return the columns of a node with the relay and the switch port that a message came
+    through."""
+    relay = None if query.giaddr == "0.0.0.0" else query.giaddr
+    return {"relay": relay, "circuit": query.circuit, "remote": query.remote}
 
 
 def read_client(batch: Batch, mac: str) -> DhcpClient:

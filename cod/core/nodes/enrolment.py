@@ -7,7 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cod.core.networks import dhcp_conflicts
-from cod.core.networks.dhcp_batch import GIVES_WAY, Batch, decide, free_address, read_client
+from cod.core.networks.dhcp_batch import (
+    GIVES_WAY,
+    Batch,
+    decide,
+    free_address,
+    place_of,
+    read_client,
+)
 from cod.model import DhcpClient, DhcpQuery
 from cod.policy.hardware import identity
 from cod.policy.nodes import power
@@ -75,9 +82,7 @@ def ahead(batch: Batch, asked: Sequence[tuple[DhcpQuery, Net | None]]) -> None:
             taken.add(address)
             added.append(_newcomer(batch, query, uuid))
     if added:
-        nodes.add_all(batch.tx, added, now=batch.now, actor="dhcp")
-        macs = [str(columns["boot_mac"]) for columns, _ in added]
-        batch.enrolled = dhcp_batch.clients(batch.tx, macs)
+        batch.enrolled = _add(batch, added)
 
 
 def _admits(batch: Batch, query: DhcpQuery, subnet: str) -> bool:
@@ -140,19 +145,26 @@ def enrol(batch: Batch, query: DhcpQuery, net: Net) -> DhcpClient:
     if known is not None:
         dhcp_conflicts.record_same_uuid(batch, query, net, known.name, uuid)
         uuid = None
-    columns, cause = _newcomer(batch, query, uuid)
-    nodes.add_all(batch.tx, [(columns, cause)], now=batch.now, actor="dhcp")
-    return read_client(batch, query.mac)
+    batch.clients |= _add(batch, [_newcomer(batch, query, uuid)])
+    return batch.clients[query.mac]
+
+
+def _add(batch: Batch, found: Sequence[tuple[dict[str, object], str]]) -> dict[str, DhcpClient]:
+    """Add machines as new nodes; return their clients, by MAC."""
+    added = nodes.add_all(batch.tx, found, now=batch.now, actor="dhcp")
+    return {row["boot_mac"]: dhcp_batch.newcomer(row) for row in added}
 
 
 def _newcomer(batch: Batch, query: DhcpQuery, uuid: str | None) -> tuple[dict[str, object], str]:
-    """Return the columns of a machine that asks for the first time, and why it is added."""
+    """Return the columns of a machine that asks for the first time, by a DISCOVER, and why it is
+    added."""
     name = names.provisional(query.mac)
     driver, address, account = power.rule_for(batch.site.power, name, query.mac)
     columns: dict[str, object] = {
         "name": name,
         "boot_mac": query.mac,
         "uuid": uuid,
+        **place_of(query),
         "power_driver": driver,
         "power_address": address,
         "power_account": account,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from cod.core.networks import dhcp_conflicts, isolation
-from cod.core.networks.dhcp_batch import Batch, boot_range, decide, free_address
+from cod.core.networks.dhcp_batch import Batch, boot_range, decide, free_address, place_of
 from cod.core.nodes import blame, enrolment, node_places, stories, transitions
 from cod.model import Binding, DhcpAnswer, DhcpClient, DhcpQuery, Node, Refused, Site, dotted, ipv4
 from cod.policy.nodes import boot, template
@@ -41,7 +41,7 @@ from cod.store import dns_zones
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, nodes
-from cod.store.nodes.dhcp_batch import FIRST_LOOK, BindingBatch, probes
+from cod.store.nodes.dhcp_batch import FIRST_LOOK, probes
 from cod.store.scheduler import vclusters
 
 OFFER_TIME = 60.0  # seconds that an offered address is kept for its client
@@ -58,11 +58,11 @@ def answer(
 ) -> list[DhcpAnswer | None]:
     """Return the answers to `queries`, in their order; None is silence."""
     macs = list({query.mac for query in queries})
-    clients = dhcp_batch.clients(tx, macs)
+    clients, held = dhcp_batch.read(tx, macs)
     subnets = Subnets(
         site.subnets, isolation.subnets_of(tx, queries, site) if site.isolation else ()
     )
-    batch = Batch(tx, site, now, subnets, clients, BindingBatch(tx, macs), newcomers, {})
+    batch = Batch(tx, site, now, subnets, clients, held, newcomers, {})
     asked = [(q, None if subnets.leaves_to_other(q) else subnets.of(q)) for q in queries]
     _read_ahead(batch, asked)
     if len(clients) < len(macs):
@@ -182,14 +182,11 @@ def _note_place(batch: Batch, query: DhcpQuery, client: DhcpClient) -> None:
     """Note the relay and the switch port that a DISCOVER of a node's boot NIC came through, if they
     have changed: blocks are proposed by them. `answer` writes them once a batch. A DISCOVER is a
     broadcast, so it passes the relay; a system that renews its binding sends past the relay."""
-    relay = None if query.giaddr == "0.0.0.0" else query.giaddr
-    place = relay, query.circuit, query.remote
-    known = client.relay, client.circuit, client.remote
+    place = place_of(query)
+    known = {name: getattr(client, name) for name in place}
     heard = boot.is_heard(client, batch.site.policy, batch.now)
     if query.mac == client.boot_mac and place != known and not heard:
-        batch.heard[client.id] = replace(
-            client, relay=relay, circuit=query.circuit, remote=query.remote
-        )
+        batch.heard[client.id] = replace(client, **place)
     else:
         # where two relays forward one packet, the last one counts
         batch.heard.pop(client.id, None)

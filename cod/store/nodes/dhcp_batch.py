@@ -9,10 +9,11 @@ but stays its old client's until another client needs the address.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import null, select, type_coerce, union_all
 
 from cod.model import Binding, DhcpClient
 from cod.store import tables as t
@@ -35,7 +36,7 @@ _ROWS = Rows(
     },
     without=("sent_to_disk", "cycled"),
 )
-_CLIENTS = Prepared(
+_OWNERS = (
     select(t.nics.c.mac, *_ROWS.columns)
     .join_from(t.nics, t.nodes)
     .outerjoin(t.vclusters, t.vclusters.c.id == _n.vcluster_id)
@@ -44,7 +45,19 @@ _CLIENTS = Prepared(
     .outerjoin(t.node_stories, t.node_stories.c.node_id == _n.id)
     .where(Among(t.nics.c.mac, "macs"))
 )
-_OF_MACS = Prepared(bindings.ROWS.select.where(Among(_b.mac, "macs")).with_for_update())
+_BINDINGS = bindings.ROWS.columns
+_OF_CLIENTS = Among(_b.mac, "macs")
+_CLIENTS = Prepared(_OWNERS)
+_OF_MACS = Prepared(bindings.ROWS.select.where(_OF_CLIENTS).with_for_update())
+# Clients and bindings are rows of one statement, each with nulls in the columns of the other.
+# FOR UPDATE locks the rows of a union's last part, so those of nodes are not locked.
+_PLACE = 1 + _ROWS.width  # of the first column of a binding
+_BOTH = Prepared(
+    union_all(
+        _OWNERS.add_columns(*(type_coerce(null(), each.type) for each in _BINDINGS)),
+        select(*(null() for _ in range(_PLACE)), *_BINDINGS).where(_OF_CLIENTS).with_for_update(),
+    )
+)
 _AT = Prepared(bindings.ROWS.select.where(Among(_b.address, "addresses")).with_for_update())
 # columns without an index: a renewal is one small write
 _RENEW = upsert(t.bindings, "hostname", "state", "expires_at", "client_id", "xid", "acked_at")
@@ -56,6 +69,20 @@ FIRST_LOOK, SECOND_LOOK = 4, 128
 def clients(tx: Tx, macs: Collection[str]) -> dict[str, DhcpClient]:
     """Return the nodes that own these MACs, by MAC, with the facts that a boot decision needs."""
     return {row[0]: DhcpClient(*row[1:]) for row in _CLIENTS.rows(tx, {"macs": list(macs)})}
+
+
+def newcomer(columns: Mapping[str, Any]) -> DhcpClient:
+    """Return the client of a node that was just inserted with these columns; its other columns are
+    null, and no other table has a row about it."""
+    known: dict[str, Any] = {name: columns.get(name) for name in _ROWS.names}
+    return DhcpClient(**known)
+
+
+def read(tx: Tx, macs: Collection[str]) -> tuple[dict[str, DhcpClient], BindingBatch]:
+    """Return the clients with these MACs, as `clients` does, and the batch of their bindings."""
+    rows = _BOTH.rows(tx, {"macs": list(macs)})
+    found = {row[0]: DhcpClient(*row[1:_PLACE]) for row in rows if row[0] is not None}
+    return found, BindingBatch(tx, [Binding(*row[_PLACE:]) for row in rows if row[0] is None])
 
 
 def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
@@ -80,30 +107,30 @@ def probes(mac: str, pool: range, count: int) -> list[int]:
 
 
 class BindingBatch:
-    """Bindings of the clients with `macs`, and of the addresses that are probed for them."""
+    """Bindings of the batch's clients, and of the addresses that are probed for them.
 
-    def __init__(self, tx: Tx, macs: Collection[str]) -> None:
+    `held`: all bindings of the clients, also expired ones, read for update.
+    """
+
+    def __init__(self, tx: Tx, held: Collection[Binding]) -> None:
         self._tx = tx
-        self._of = self._of_macs(macs)
-        self._at: dict[int, Binding | None] = {row.address: row for row in self._of.values()}
-        self._stored = {row.address: _key(row) for row in self._of.values()}
+        self._of: dict[tuple[str, str, str], Binding] = {}
+        self._at: dict[int, Binding | None] = {}
+        self._stored: dict[int, tuple[str | None, str, str, int | None]] = {}
         self._changed: set[int] = set()
+        self._hold(held)
 
-    def _of_macs(self, macs: Collection[str]) -> dict[tuple[str, str, str], Binding]:
-        """Read all bindings of those clients, also expired ones, for update; by MAC, kind and
-        subnet."""
-        found = [Binding(*row) for row in _OF_MACS.rows(self._tx, {"macs": list(macs)})]
-        return {(row.mac or "", row.kind, row.subnet): row for row in found}
+    def _hold(self, held: Collection[Binding]) -> None:
+        self._of.update({(row.mac or "", row.kind, row.subnet): row for row in held})
+        self._at.update({row.address: row for row in held})
+        self._stored.update((row.address, _key(row)) for row in held)
 
     def reread(self, macs: Collection[str]) -> None:
         """Read those clients' bindings again after `write`, because the transaction has changed
         them without the batch."""
         for key in [key for key in self._of if key[0] in macs]:
             del self._of[key]
-        found = self._of_macs(macs)
-        self._of.update(found)
-        self._at.update({row.address: row for row in found.values()})
-        self._stored.update((row.address, _key(row)) for row in found.values())
+        self._hold([Binding(*row) for row in _OF_MACS.rows(self._tx, {"macs": list(macs)})])
 
     def get(self, mac: str, kind: str, subnet: str) -> Binding | None:
         """Return the client's binding, even if it has expired; None if there is none."""

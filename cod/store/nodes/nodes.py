@@ -28,7 +28,7 @@ from cod.store import tables as t
 from cod.store import watermarks
 from cod.store.engine import Tx, grouped, rows_among, slices
 from cod.store.nodes import switch_ports
-from cod.store.prepared import Among, Prepared
+from cod.store.prepared import Among, Prepared, inserting
 from cod.store.rows import RowChange, Rows, insert_all, update_all
 
 ROWS = Rows(Node, t.nodes, noun="node")
@@ -249,27 +249,32 @@ def add(
     return ROWS.named(tx, name)
 
 
-def add_all(tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, actor: str) -> None:
-    """Add machines in state *new*, each with its boot NIC. `found`: (columns of the node, cause),
-    the columns being name, boot_mac and others, the same for all."""
+def add_all(
+    tx: Tx, found: Sequence[tuple[dict[str, Any], str]], *, now: float, actor: str
+) -> list[dict[str, Any]]:
+    """Add machines in state *new*, each with its boot NIC; return the columns of their rows, with
+    the ids. `found`: (columns of the node, cause), the columns being name, boot_mac and others, the
+    same for all."""
     plain = {"state": NodeState.NEW, "since": now, "disk": Disk.FOREIGN}
-    ids = _insert(tx, [plain | columns for columns, _ in found])
-    nics = [{"mac": one["boot_mac"], "node_id": ids[one["name"]]} for one, _ in found]
-    insert_all(tx, t.nics, nics)
+    rows: list[dict[str, Any]] = [plain | columns for columns, _ in found]
+    ids = _insert(tx, rows)
+    added = [{"id": ids[row["name"]], **row} for row in rows]
+    insert_all(tx, t.nics, [{"mac": row["boot_mac"], "node_id": row["id"]} for row in added])
     history = [
         {
-            "node_id": ids[columns["name"]],
+            "node_id": row["id"],
             "at": now,
             "event": NodeEvent.SEEN,
             "from_state": None,
-            "to_state": (plain | columns)["state"],
+            "to_state": row["state"],
             "generation": 0,
             "cause": cause,
             "actor": actor,
         }
-        for columns, cause in found
+        for row, (_, cause) in zip(added, found, strict=True)
     ]
     insert_all(tx, t.node_history, history)
+    return added
 
 
 def add_expected(
@@ -304,6 +309,8 @@ def add_expected(
 
 def _insert(tx: Tx, rows: Sequence[dict[str, Any]]) -> dict[str, int]:
     """Insert rows of nodes; return their ids by name."""
+    if len(rows) == 1:  # the driver knows the id of one
+        return {rows[0]["name"]: inserting(t.nodes).add(tx, rows[0])}
     insert_all(tx, t.nodes, rows)
     ids: dict[str, int] = {}
     for part in slices([row["name"] for row in rows]):
