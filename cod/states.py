@@ -412,6 +412,7 @@ class Step:
     frees     its holder cannot use the node: the node is taken from it, and it gets another instead
     notified  its holder and administrators have been notified already
     fault     cause of the trouble that the step reacts to; None: there is no trouble
+    erased    how the node's disks were erased, as JSON, for its history
     stops     why no other node takes its place for the time being; '': another does
 
     Decided by `policy.nodes.lifecycle`, carried out by `core.nodes.transitions.apply`.
@@ -425,6 +426,7 @@ class Step:
     fault: Fault | None = None
     stops: str = ""
     notified: bool = False
+    erased: str | None = None
 
 
 class WrongEvent(Exception):

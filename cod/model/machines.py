@@ -449,6 +449,17 @@ class PowerAction:
 
 
 @dataclass(frozen=True, slots=True)
+class Meter:
+    """A node, and by which driver, address and account to ask about its power."""
+
+    node_id: int
+    node: str
+    driver: str
+    address: str
+    account: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class EnergyUse:
     """A row of `energy_use`: the energy that nodes of a type used on a day for a group.
 

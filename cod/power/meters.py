@@ -4,6 +4,7 @@ recorded, too: the site's own figures are then used, which are better than an ol
 from __future__ import annotations
 
 from cod.flows.nodes import power as flows
+from cod.model import Meter
 from cod.power.driver import PowerDriver, Target
 from cod.power.poller import Poller
 
@@ -21,6 +22,6 @@ class Meters(Poller):
         """Return the power draw in watts; None where the BMC does not measure."""
         return await driver.watts(target)
 
-    async def record(self, meter: flows.Meter, answer: float | None) -> None:
+    async def record(self, meter: Meter, answer: float | None) -> None:
         """Record a machine's power draw in watts."""
         await self._pool.run(flows.measured, meter, answer)

@@ -4,6 +4,7 @@ age, and notices nodes that somebody else has switched off."""
 from __future__ import annotations
 
 from cod.flows.nodes import power as flows
+from cod.model import Meter
 from cod.power.driver import PowerDriver, Target
 from cod.power.poller import Poller
 
@@ -23,7 +24,7 @@ class PowerPoll(Poller):
         seen = await driver.status(target)
         return None if seen == "unknown" else seen
 
-    async def record(self, meter: flows.Meter, answer: str | None) -> None:
+    async def record(self, meter: Meter, answer: str | None) -> None:
         """Record the power state that was seen. Without an answer the last state stays, and its age
         grows."""
         if answer is not None:

@@ -16,7 +16,7 @@ from twisted.internet.defer import TimeoutError as TookTooLong
 
 from cod.claimkeeper import ClaimKeeper
 from cod.flows.nodes import power as flows
-from cod.model import SiteRef
+from cod.model import Meter, SiteRef
 from cod.periodic import Periodic
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
@@ -57,7 +57,7 @@ class Poller(Periodic):
         self._clock = clock
         self._site = site
         self._after = 0
-        self._alone: dict[flows.Meter, float] = {}
+        self._alone: dict[Meter, float] = {}
         self._next_round = 0.0  # by the reactor
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Poller(Periodic):
         """Return the answer; None where the BMC cannot tell, and is left alone for an hour."""
 
     @abstractmethod
-    async def record(self, meter: flows.Meter, answer: Any) -> None:
+    async def record(self, meter: Meter, answer: Any) -> None:
         """Record a machine's answer; None: there was no answer."""
 
     async def look(self) -> None:
@@ -93,7 +93,7 @@ class Poller(Periodic):
         ]
         await DeferredList(asked, consumeErrors=True)
 
-    async def _one(self, meter: flows.Meter) -> None:
+    async def _one(self, meter: Meter) -> None:
         refused, answer = False, None
         try:
             answer = await Deferred.fromCoroutine(self._ask(meter)).addTimeout(
@@ -109,6 +109,6 @@ class Poller(Periodic):
             self._alone[meter] = self._reactor.seconds() + ALONE
         await self.record(meter, answer)
 
-    async def _ask(self, meter: flows.Meter) -> Any:
+    async def _ask(self, meter: Meter) -> Any:
         target = Target(meter.address, sign_in(self._site.current, meter.account))
         return await self.ask(self._drivers[meter.driver], target)

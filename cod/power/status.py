@@ -14,8 +14,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.defer import TimeoutError as TookTooLong
 
-from cod.flows.nodes import power as flows
-from cod.model import SiteRef
+from cod.model import Meter, SiteRef
 from cod.power.accounts import sign_in
 from cod.power.driver import PowerDriver, PowerError, Target
 
@@ -26,21 +25,17 @@ log = logging.getLogger("cod.power")
 
 
 class PowerStatus:
-    """The power drivers, asked by a node's MAC. `reactor` keeps the time for answers."""
+    """The power drivers that are asked. `reactor` keeps the time for answers."""
 
-    def __init__(
-        self, reactor: Any, pool: Any, drivers: Mapping[str, PowerDriver], site: SiteRef
-    ) -> None:
+    def __init__(self, reactor: Any, drivers: Mapping[str, PowerDriver], site: SiteRef) -> None:
         self._reactor = reactor
-        self._pool = pool
         self._drivers = drivers
         self._site = site
         self._slots = DeferredSemaphore(AT_ONCE)
 
-    async def of(self, mac: str) -> str:
+    async def of(self, node: Meter) -> str:
         """Return 'on', 'off', or 'unknown' where nobody can tell."""
-        node = await self._pool.run_together(flows.of_booted, mac)
-        if node is None or node.driver not in self._drivers:
+        if node.driver not in self._drivers:
             return "unknown"
         try:
             target = Target(node.address, sign_in(self._site.current, node.account))

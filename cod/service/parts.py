@@ -111,7 +111,7 @@ def edge(context: PartContext) -> list[Any]:
         host_key=host_key,
         chunk_keys=ChunkKeys(authority.chunk_key, chunktoken.token),
         unseal=sealer.open,
-        power=PowerStatus(g.reactor, g.pool, drivers(g.reactor), g.site).of,
+        power=PowerStatus(g.reactor, drivers(g.reactor), g.site).of,
         ports=MacTables(g.reactor, g.pool, mac_tables(g.reactor), g.site).ports_of,
     )
     g.wake.on("orders", confd.poll)

@@ -25,6 +25,7 @@ from cod.core import requests as core_requests
 from cod.model import ipv4
 from cod.store import tables as t
 from cod.store.nodes import conflicts, nodes
+from tests.history_rows import note_erased
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, as_json, run
 from tests.rows import add_template
 
@@ -156,7 +157,7 @@ def test_a_nodes_history_tells_how_its_disks_were_erased(served: Served) -> None
     node = served.tx(nodes.by_name, "n1")
     disk = {"disk": "sda", "model": "M", "serial": "S1", "wwid": "", "size": 2**32}
     how = {"method": "write zeroes, discard", "seconds": 12.5, "checked": 40 << 20}
-    served.tx(nodes.note_erased, node, json.dumps([disk | how]))
+    served.tx(note_erased, node, json.dumps([disk | how]))
     assert as_json(served, "node", "history", "n1")[0]["erased"] == [disk | how]
     said = (
         "erased sda (serial S1), 4.0 GiB: write zeroes, discard, 12 s, 40.0 MiB read back as zeros"

@@ -19,7 +19,7 @@ from twisted.internet.task import Clock
 from cod.core.nodes import transitions
 from cod.flows.agents import orders, progress
 from cod.flows.boot import script
-from cod.model import Binding, Node, Policy, RequestTuple, Site, SiteRef, ipv4
+from cod.model import Binding, Meter, Node, Policy, RequestTuple, Site, SiteRef, ipv4
 from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import BATCH, ConfdServer, StrangerLimits
 from cod.orders import Order
@@ -273,13 +273,14 @@ def test_an_agent_is_refused_while_its_driver_says_off(
     """The secret stays good: the agent tries again until its driver says on."""
     asked: list[str] = []
 
-    async def power(mac: str) -> str:
-        asked.append(mac)
+    async def power(meter: Meter) -> str:
+        asked.append(meter.node)
         return "off" if len(asked) == 1 else "on"
 
     world = World(engine, site, lambda: start(power=power))
     world.machine(0)
-    world.flow(lambda tx: tx.execute(update(t.nodes).values(state="inactive")))
+    inactive = {"state": "inactive", "power_driver": "lab"}
+    world.flow(lambda tx: tx.execute(update(t.nodes).values(**inactive)))
     secret = world.boot(0)
     agent = world.agent(0, secret)
     assert (agent.next(Error).code, agent.closed()) == ("refused", True)
@@ -291,7 +292,7 @@ def test_an_agent_is_refused_while_its_driver_says_off(
     agent.close()
     again = Agent(world.server.port, agent.secrets.current(), MACS[0], at(0))
     again.next(Welcome)  # the same boot: nobody is asked
-    assert asked == [MACS[0]] * 2
+    assert asked == ["n0"] * 2
     again.close()
 
 

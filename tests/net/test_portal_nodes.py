@@ -17,6 +17,7 @@ from cod.states import BurninState
 from cod.store.nodes import blocks, conflicts, nodes
 from cod.store.nodes import burnins as burnin_rows
 from cod.store.people import groups
+from tests.history_rows import note_erased
 from tests.net.apiserver import NOW, Served, as_json, run
 from tests.net.ownersite import engine, furnished_sqlite, there
 from tests.net.portalclient import signed_in
@@ -38,7 +39,7 @@ def test_a_nodes_page_tells_how_its_disks_were_erased(there: Served) -> None:
     disk = {"disk": "sda", "model": "<M>", "serial": "<S1>", "wwid": "", "size": 2**32}
     how = {"method": "overwrite", "seconds": 12.5, "checked": 40 << 20}
     served = there
-    served.tx(nodes.note_erased, node(served, "node01"), json.dumps([disk | how]))
+    served.tx(note_erased, node(served, "node01"), json.dumps([disk | how]))
     words = signed_in(served).get("/nodes/node01").words
     assert "Erased: sda (serial <S1>), 4.0 GiB, by overwrite, in 12 s; 40.0 MiB read back" in words
 

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from cod.flows.nodes.power import Meter
-from cod.model import Site, SiteRef
+from cod.model import Meter, Site, SiteRef
 from cod.power.driver import PowerError
 from cod.power.status import AT_ONCE, PATIENCE, PowerStatus
 
+NODE = Meter(1, "n1", "ipmi", "bmc", None)
+
 
 class Asked:
-    """A pool that knows one node, and its power driver, which answers `answer`."""
+    """A power driver that answers `answer`."""
 
-    def __init__(self, answer: Any, driver: str = "ipmi") -> None:
-        self.answer, self.driver = answer, driver
-
-    def run_together(self, _flow: Any, mac: str) -> Deferred[Meter | None]:
-        known = Meter(1, "n1", self.driver, "bmc", None) if mac == "a" else None
-        return succeed(known)
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
 
     def status(self, _target: Any) -> Any:
         if isinstance(self.answer, Exception):
@@ -31,25 +29,24 @@ class Asked:
 
 
 @pytest.mark.parametrize(
-    ("answer", "driver", "mac", "said"),
+    ("answer", "driver", "said"),
     [
-        ("on", "ipmi", "a", "on"),
-        ("off", "ipmi", "a", "off"),
-        (PowerError("no route"), "ipmi", "a", "unknown"),
-        (ValueError("a bug"), "ipmi", "a", "unknown"),
-        ("off", "of another site", "a", "unknown"),
-        ("off", "ipmi", "b", "unknown"),
-        ("", "ipmi", "a", "unknown"),
+        ("on", "ipmi", "on"),
+        ("off", "ipmi", "off"),
+        (PowerError("no route"), "ipmi", "unknown"),
+        (ValueError("a bug"), "ipmi", "unknown"),
+        ("off", "of another site", "unknown"),
+        ("", "ipmi", "unknown"),
     ],
 )
 def test_a_driver_that_cannot_tell_says_neither(
-    site: Site, answer: Any, driver: str, mac: str, said: str
+    site: Site, answer: Any, driver: str, said: str
 ) -> None:
-    asked, clock = Asked(answer, driver), Clock()
+    asked, clock = Asked(answer), Clock()
     heard: list[Any] = []
     drivers: Any = {"ipmi": asked}
-    status = PowerStatus(clock, asked, drivers, SiteRef(site))
-    Deferred.fromCoroutine(status.of(mac)).addCallback(heard.append)
+    status = PowerStatus(clock, drivers, SiteRef(site))
+    Deferred.fromCoroutine(status.of(replace(NODE, driver=driver))).addCallback(heard.append)
     assert heard == ([] if answer == "" else [said])
     clock.advance(PATIENCE)
     assert heard == [said]
@@ -70,9 +67,9 @@ class Slow(Asked):
 def test_so_many_questions_are_open_and_the_others_wait(site: Site) -> None:
     asked, clock = Slow(), Clock()
     drivers: Any = {"ipmi": asked}
-    status, heard = PowerStatus(clock, asked, drivers, SiteRef(site)), list[str]()
+    status, heard = PowerStatus(clock, drivers, SiteRef(site)), list[str]()
     for _ in range(3 * AT_ONCE):
-        Deferred.fromCoroutine(status.of("a")).addCallback(heard.append)
+        Deferred.fromCoroutine(status.of(NODE)).addCallback(heard.append)
     assert len(asked.open) == AT_ONCE
     answered = [asked.open.pop(0) for _ in range(AT_ONCE)]
     for each in answered:
@@ -81,6 +78,6 @@ def test_so_many_questions_are_open_and_the_others_wait(site: Site) -> None:
     clock.advance(PATIENCE)
     assert heard[AT_ONCE:] == ["unknown"] * 2 * AT_ONCE  # those that waited, too
     assert not asked.open
-    Deferred.fromCoroutine(status.of("a")).addCallback(heard.append)
+    Deferred.fromCoroutine(status.of(NODE)).addCallback(heard.append)
     asked.open[0].callback("off")
     assert heard[-1] == "off"

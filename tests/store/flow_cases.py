@@ -63,6 +63,7 @@ from cod.model import (
     KeepRule,
     KerberosRules,
     KeytabTask,
+    Meter,
     Peer,
     Refused,
     SignInRules,
@@ -533,12 +534,6 @@ def nodes__power__claim(lab: Lab) -> Call:
 
 
 @case
-def nodes__power__of_booted(lab: Lab) -> Call:
-    lab.machine(1, "inactive")
-    return bound(power.of_booted, mac(1))
-
-
-@case
 def nodes__power__boot_uri(lab: Lab) -> Call:
     task, site = switched(lab)
     return bound(power.boot_uri, task, SECRET[:32], site, lab.now)
@@ -556,9 +551,9 @@ def nodes__power__failed(lab: Lab) -> Call:
     return bound(power.failed, cycled(lab), "no answer", lab.now + 1)
 
 
-def meter(lab: Lab) -> power.Meter:
+def meter(lab: Lab) -> Meter:
     lab.machine(1, "inactive", power="on")
-    return power.Meter(lab.node(1).id, "node1", "lab", lab.node(1).power_address, None)
+    return Meter(lab.node(1).id, "node1", "lab", lab.node(1).power_address, None)
 
 
 @case
@@ -570,7 +565,7 @@ def nodes__power__measured(lab: Lab) -> Call:
 def nodes__power__seen(lab: Lab) -> Call:
     booting(lab)
     lab.apply(1, Step(NodeEvent.BOOTED, "x"))
-    asked = power.Meter(lab.node(1).id, "node1", "lab", lab.node(1).power_address, None)
+    asked = Meter(lab.node(1).id, "node1", "lab", lab.node(1).power_address, None)
     return bound(power.seen, asked, "off", lab.now + 5)
 
 

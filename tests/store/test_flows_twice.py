@@ -42,7 +42,6 @@ ELSEWHERE = {
 READS = {
     "agents.sessions.lookup",
     "core.networks.isolation.subnets",
-    "nodes.power.of_booted",
     "store.nodes.sessions.peers_of",
     "vcms.vcms.spoken RequestStatus",
     "vcms.vcms.spoken ParkNodes",

@@ -22,7 +22,7 @@ from cod.core.nodes import stories as node_stories
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
 from cod.flows.nodes.switches import PortOutcome
-from cod.model import ExportClient, Node, Peer, Result
+from cod.model import BootSecret, ExportClient, Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.policy import stories, volumes
 from cod.states import Disk, NodeEvent, NodeState, Step, StoryVerdict, VclusterState
@@ -72,6 +72,11 @@ def _nothing(*_: Any, **__: Any) -> None:
 def _no_fence(tx: Tx, peer: Peer, order_id: str) -> Node | None:
     """Take an agent's word of an earlier order for one of the present order."""
     return sessions.of_peer(tx, peer)[0]
+
+
+def _unspent(tx: Tx, _spent: str, secret: BootSecret) -> None:
+    """Store a session's secret, and keep the boot's."""
+    secrets.add(tx, secret)
 
 
 _waiting = orders.waiting
@@ -181,7 +186,7 @@ FAULTS = {
         BindingBatch, "free", lambda _, __, pool, *___: pool[9], "which m", 1
     ),
     "an order goes to another's agent": Fault(orders, "waiting", _to_another, "another's", 1),
-    "a secret is accepted twice": Fault(secrets, "spend_all", _nothing, "is accepted again", 2),
+    "a secret is accepted twice": Fault(secrets, "put", _unspent, "is accepted again", 2),
     "a quarantine is forgotten": Fault(
         deadlines, "_due", _forgets_quarantine, "no administrator has asked", 1
     ),

@@ -108,6 +108,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         cause=step.cause,
         actor=actor,
         patience=policy.patience,
+        erased=step.erased,
         **columns,
     )
     if step.event is NodeEvent.IDLED and node.released:
@@ -207,15 +208,14 @@ def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:
         bindings.returned(tx, node.id)
     if not lifecycle.rested(node, policy, now):
         return None
+    wanted = None if node.vcluster_id is None else holding.assignment(tx, node)
+    waits = burnins.what_waits(tx, node.id)
     step = lifecycle.settle(
-        node,
-        None if node.vcluster_id is None else holding.assignment(tx, node),
-        *burnins.waiting_work(tx, node.id),
-        tables=policy.wipe == Wipe.TABLES,
+        node, wanted, waits.capture, waits.burnin, tables=policy.wipe == Wipe.TABLES
     )
-    if stories.holds(tx, node.id):
+    if waits.held:
         return None  # settled when its machine has told what it holds
-    if step.event in WRITES and watermarks.at(tx, watermarks.HOLD) is not None:
+    if step.event in WRITES and waits.site_held:
         return None  # settled when the hold ends
     return step
 
@@ -340,6 +340,7 @@ def move(
     cause: str,
     actor: str,
     patience: float = 1.0,
+    erased: str | None = None,
     **columns: Any,
 ) -> Node:
     """Apply `event` to `node`, with further `columns` to set; return the node as it is now.
@@ -352,7 +353,7 @@ def move(
     when the table has no such arrow, `Stale` when the row has changed since it was read.
     """
     values = changes(node, event, now=now, patience=patience, columns=columns)
-    moved = nodes.set_state(tx, node, values, event=event, cause=cause, actor=actor)
+    moved = nodes.set_state(tx, node, values, event=event, cause=cause, actor=actor, erased=erased)
     if node.state == NodeState.PRIME:  # its row is locked now: no keytab is added after this
         host_keys.written(tx, node.id)
     # the node reboots: its agent's report holds no longer

@@ -131,9 +131,9 @@ def done(
     if node.state == NodeState.PRIME:
         signature = int(figures.get("disk_signature", 0))
         step = replace(step, columns={**step.columns, "disk_signature": signature or None})
-    moved = transitions.apply(tx, written, step, now=now, actor="agent", policy=site.policy)
     if erased and node.state in (NodeState.WIPE, NodeState.PRIME):
-        nodes.note_erased(tx, moved, json.dumps([asdict(disk) for disk in erased]))
+        step = replace(step, erased=json.dumps([asdict(disk) for disk in erased]))
+    moved = transitions.apply(tx, written, step, now=now, actor="agent", policy=site.policy)
     moved = kept_disks.remark(tx, moved, site, now)
     if namesakes and node.state == NodeState.PRIME:
         _tell_namesakes(tx, node, names.sentence(namesakes), now)

@@ -48,10 +48,8 @@ def report(
         nodes.change(tx, node, reported_at=now, last_seen=now)
         return Result(peer)
     hardware = identity.read(document)
-    own_macs, owners, twins, placed, held = nodes.neighbours(
-        tx, node.id, hardware.macs, hardware.uuid, hardware.serial
-    )
-    joining = _join(tx, node, peer, hardware, owners, twins, site, now)
+    near = nodes.neighbours(tx, node.id, hardware.macs, hardware.uuid, hardware.serial)
+    joining = _join(tx, node, peer, hardware, near.owners, near.twins, site, now)
     if joining.refused:
         return Result(joining.refused)
     owner = (nodes.get(tx, joining.heir) if joining.heir is not None else None) or node
@@ -83,14 +81,15 @@ def report(
         # the reservation that the node was kept for may have no use for its new type
         reservations.drop(tx, [node.id])
         _tell_change(tx, node, stored, kind, site, now)
-    if joining.heir is not None or owners or own_macs != set(hardware.macs):
+    if joining.heir is not None or near.owners or near.macs != set(hardware.macs):
         nodes.set_macs(tx, node.id, hardware.macs)
-    nodes.set_labels(tx, node.id, hardware.labels)
-    placed = placed or joining.heir is not None
+    others = joining.heir is not None  # these are labels and places of another row
+    nodes.set_labels(tx, node.id, hardware.labels, None if others else near.labels)
+    placed = near.placed or others
     remembered, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
     columns.update(remembered)
     stored = nodes.changed(node, columns)
-    after = _move_on(tx, stored, columns, moved, site, now, held=held)
+    after = _move_on(tx, stored, columns, moved, site, now, held=near.held)
     effects = transitions.wakes(stored, after)
     if not session.reported:
         sessions.set_reported(tx, peer)

@@ -12,15 +12,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cod.core.nodes import blame, boot_evidence, transitions
-from cod.model import AgentSession, BootSecret, Node, Peer, Refused, Result, Site
-from cod.policy.nodes import boot
-from cod.states import WORKING, NodeEvent, NodeState, Step
+from cod.model import AgentSession, BootSecret, Meter, Node, Peer, Refused, Result, Site
+from cod.policy.nodes import boot, power
+from cod.states import UNAPPROVED, WORKING, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, secrets, sessions
 
 inherited = sessions.peers_of
 seen = sessions.seen
 FOR_EVER = 4_000_000_000.0  # a session's secret ends with the machine's next boot, not by the clock
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A secret's verifier, and by what to ask whether its machine has just booted: None if it is no
+    boot's secret, or if its node is not approved, is retired, or has no power driver."""
+
+    verifier: BootSecret
+    meter: Meter | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +40,24 @@ class Opened:
     name: str
 
 
-def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> BootSecret | None:
+def lookup(tx: Tx, secret_id: str, mac: str, address: str, now: float) -> Known | None:
     """Return the verifier of that secret; None if the secret has expired, was minted for another
     MAC than `mac`, or is bound to another address than `address`."""
-    found = secrets.get(tx, secret_id)
-    if found is None or found.kind == "nonce" or found.expires_at <= now:
+    found = secrets.with_node(tx, secret_id)
+    if found is None:
         return None
-    return found if (found.mac, found.address) == (mac, address) else None
+    secret, node = found
+    if secret.kind == "nonce" or secret.expires_at <= now:
+        return None
+    if (secret.mac, secret.address) != (mac, address):
+        return None
+    asked = (
+        secret.kind == "boot"
+        and node is not None
+        and node.state not in UNAPPROVED | {NodeState.RETIRED}
+        and node.power_driver != "none"
+    )
+    return Known(secret, power.meter(node) if node is not None and asked else None)
 
 
 def open(
@@ -62,14 +82,14 @@ def open(
     power  'on', 'off' or 'unknown', as the node's power driver has just said
     here   the nodes that have an open connection to this server
     """
-    node = nodes.by_mac(tx, session.mac, lock=True)
-    if node is None:
+    found = sessions.of_mac(tx, session.mac)
+    if found is None:
         raise Refused("not_found", f"no node has the MAC {session.mac}")
+    node, older = found
     known = secrets.of_macs(tx, {session.mac, node.boot_mac})
     used = next((each for each in known if each.id == secret_id), None)
     if used is None and session.id not in {each.id for each in known}:
         raise Refused("conflict", "the secret has been used")
-    older = sessions.get(tx, node.id, lock=True)
     moved = node
     columns: dict[str, Any] = {}
     # `used` is None if an earlier run of this flow was committed, and the caller did not learn it
@@ -111,19 +131,22 @@ def _is_heard(
 def _trade(
     tx: Tx, used: BootSecret, known: Sequence[BootSecret], node: Node, session: BootSecret
 ) -> None:
-    """Delete a boot's secret, the machine's older secrets and its nonces, and store the session's
-    secret."""
-    spent = [
+    """Store the session's secret in place of the boot's, and delete the machine's older secrets and
+    its nonces."""
+    older = [
         each.id
         for each in known
-        if (
-            each.mac == session.mac
-            and (each.kind == "session" or each.expires_at <= used.expires_at)
+        if each.id != used.id
+        and (
+            (
+                each.mac == session.mac
+                and (each.kind == "session" or each.expires_at <= used.expires_at)
+            )
+            or (each.mac == node.boot_mac and each.kind == "nonce")
         )
-        or (each.mac == node.boot_mac and each.kind == "nonce")
     ]
-    secrets.spend_all(tx, spent)
-    secrets.add(tx, replace(session, kind="session", expires_at=FOR_EVER))
+    secrets.spend_all(tx, older)
+    secrets.put(tx, used.id, replace(session, kind="session", expires_at=FOR_EVER))
 
 
 def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:

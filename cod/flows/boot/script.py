@@ -145,12 +145,12 @@ def mint(
     address is not bound to that MAC, when the node boots its vcluster's system, which gets none, or
     when the node needs a nonce and its boot brought none.
     """
-    node, _subnet, _bound = _who(tx, mac, address, site, now)
+    found, of_mac = secrets.of_bound(tx, mac, address, now)
+    node, _subnet, _bound = _believed(tx, found, mac, address, site)
     if node.state in OWN_SYSTEM:
         raise Refused("forbidden", f"{node.name} boots its vcluster's system, not the trampoline")
     if reason := _lacks_nonce(tx, node, address, site, now):
         raise Refused("forbidden", reason)
-    of_mac = secrets.of_mac(tx, mac)
     if any(each.id == secret_id for each in of_mac):
         return  # an earlier run of this flow has been committed
     live = [each for each in of_mac if each.kind == "boot" and each.expires_at > now]
@@ -163,7 +163,12 @@ def mint(
 
 
 def _who(tx: Tx, mac: str, address: str, site: Site, now: float) -> tuple[Node, Subnet, Binding]:
-    found = bindings.with_node(tx, mac, address, now)
+    return _believed(tx, bindings.with_node(tx, mac, address, now), mac, address, site)
+
+
+def _believed(
+    tx: Tx, found: tuple[Binding, Node] | None, mac: str, address: str, site: Site
+) -> tuple[Node, Subnet, Binding]:
     subnet = isolation.subnet_named(tx, found[0].subnet, site) if found else None
     if found is None or subnet is None:
         raise Refused("forbidden", f"{address} is not bound to {mac}")

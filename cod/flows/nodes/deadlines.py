@@ -85,15 +85,9 @@ def _due(tx: Tx, site: Site, now: float, started: float) -> Iterator[tuple[Node,
     for node in sessions.to_settle(tx, now - patience):
         if lifecycle.rested(node, site.policy, now):
             core.ask_after_failures(tx, node, site, now)
-            yield (
-                node,
-                lifecycle.settle(
-                    node,
-                    holding.assignment(tx, node),
-                    *burnins.waiting_work(tx, node.id),
-                    tables=site.policy.wipe == Wipe.TABLES,
-                ),
-            )
+            wanted, work = holding.assignment(tx, node), burnins.what_waits(tx, node.id)
+            tables = site.policy.wipe == Wipe.TABLES
+            yield node, lifecycle.settle(node, wanted, work.capture, work.burnin, tables=tables)
     if site.policy.wipe == Wipe.TABLES:  # otherwise no node is kept for long
         for node in nodes.kept_for_nobody(tx):
             yield node, Step(NodeEvent.WIPE_ORDERED, lifecycle.KEPT_FOR_NOBODY)

@@ -19,9 +19,9 @@ from cod import notice_texts
 from cod.core import notices
 from cod.core.networks import isolation
 from cod.core.nodes import boot_nonces
-from cod.model import Node, PowerAction, Refused, Site
+from cod.model import Meter, Node, PowerAction, Refused, Site
 from cod.policy.nodes import power as policy
-from cod.states import NODE_RULES, OWN_SYSTEM, POWER_CONTROL, UNAPPROVED, NodeState
+from cod.states import NODE_RULES, OWN_SYSTEM, POWER_CONTROL, NodeState
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.nodes import power as store
@@ -270,33 +270,6 @@ def _heard(tx: Tx, node: Node) -> Node:
     return nodes.change(tx, node, waits_for="", waits_since=None)
 
 
-# ---------------------------------------------------------------- asking
-
-
-@dataclass(frozen=True, slots=True)
-class Meter:
-    """A node, and by which driver, address and account to ask about its power."""
-
-    node_id: int
-    node: str
-    driver: str
-    address: str
-    account: str | None
-
-
-def of_booted(tx: Tx, mac: str) -> Meter | None:
-    """Return by what to ask for the power of the node with that MAC, whose agent connects after a
-    new boot; None if the node is not approved, is retired, or has no power driver."""
-    node = nodes.by_mac(tx, mac)
-    if (
-        node is None
-        or node.state in UNAPPROVED | {NodeState.RETIRED}
-        or node.power_driver == "none"
-    ):
-        return None
-    return _meter(node)
-
-
 # ---------------------------------------------------------------- measuring
 
 
@@ -304,11 +277,7 @@ def meters(tx: Tx, drivers: Collection[str], after: int, share: float, most: int
     """Return the next nodes to ask, by id from `after` on: `share` of all, but no more than
     `most`."""
     count = math.ceil(store.count_measured(tx, drivers) * share)
-    return [_meter(node) for node in store.measured(tx, drivers, after, min(count, most))]
-
-
-def _meter(node: Node) -> Meter:
-    return Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
+    return [policy.meter(node) for node in store.measured(tx, drivers, after, min(count, most))]
 
 
 def measured(tx: Tx, meter: Meter, watts: float | None) -> None:
@@ -325,7 +294,7 @@ def seen(tx: Tx, meter: Meter, power: str, now: float) -> None:
     once may have been reset by its owner.
     """
     node = nodes.get(tx, meter.node_id, lock=True)
-    if node is None or _meter(node) != meter or store.newest(tx, node.id) is not None:
+    if node is None or policy.meter(node) != meter or store.newest(tx, node.id) is not None:
         return
     if node.power_seen_at == now:  # an earlier run of this flow has been committed
         return

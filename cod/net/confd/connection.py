@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.protocol import Protocol
 
 from cod.flows.agents import progress, report, sessions
-from cod.model import BootSecret, Peer, Refused
+from cod.model import BootSecret, Meter, Peer, Refused
 from cod.net.confd.server import ConfdServer
 from cod.wire import xmldoc
 from cod.wire.confd import protocol
@@ -52,7 +52,7 @@ class AgentConnection(Protocol):
         self.heard_at = server.reactor.seconds()
         self.dead = False
         self.is_stranger = False
-        self._booted = False  # it comes with the secret of a new boot
+        self._meter: Meter | None = None  # by what to ask whether its machine is on
         self._about: dict[str, str] = {}
         self._log = logging.LoggerAdapter(log, self._about)
         self._side = protocol.ServerSide(
@@ -194,8 +194,8 @@ class AgentConnection(Protocol):
             )
             self.end("unknown", "no such secret")
             return
-        self._booted = found.kind == "boot"
-        events = self._side.known(protocol.Verifier(found.salt, found.stored_key, found.server_key))
+        self._meter, known = found.meter, found.verifier
+        events = self._side.known(protocol.Verifier(known.salt, known.stored_key, known.server_key))
         self.transport.write(self._side.to_send())
         self._take(events)
 
@@ -216,7 +216,7 @@ class AgentConnection(Protocol):
             new.server_key,
             0.0,
         )
-        power = await server.power_of(proved.mac) if self._booted else "unknown"
+        power = await server.power_of(self._meter) if self._meter else "unknown"
         result = await self._run(
             partial(sessions.open, power=power, here=server.nodes),
             proved.id,

@@ -34,6 +34,7 @@ from cod.model import (
     HostKey,
     HostKeyMaker,
     Inviter,
+    Meter,
     Peer,
     Result,
     SiteRef,
@@ -127,8 +128,7 @@ class ConfdServer(Service):
              there are no others
     port     0 takes any free one (tests); `port` then says which
     inviter  makes the start of the VCM on a node that is primed; None: no node runs a VCM
-    power    asks the power driver of the node with a MAC: 'on', 'off' or 'unknown'; None: nobody is
-             asked
+    power    asks a node's power driver: 'on', 'off' or 'unknown'; None: nobody is asked
     ports    asks the switches on which ports a MAC was heard; None: nobody is asked
     host_key makes the SSH host key of a node that is primed (`HostKeyMaker.make`); None: nodes make
              their own
@@ -154,7 +154,7 @@ class ConfdServer(Service):
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
         chunk_keys: ChunkKeys | None = None,
         unseal: Unsealer | None = None,
-        power: Callable[[str], Awaitable[str]] | None = None,
+        power: Callable[[Meter], Awaitable[str]] | None = None,
         ports: Callable[[str], Awaitable[tuple[tuple[str, ...], ...]]] | None = None,
     ) -> None:
         self._connect = connect
@@ -233,8 +233,8 @@ class ConfdServer(Service):
             yield self._polling
         yield self._write_seen()
 
-    async def power_of(self, mac: str) -> str:
-        return await self._power(mac) if self._power else "unknown"
+    async def power_of(self, meter: Meter) -> str:
+        return await self._power(meter) if self._power else "unknown"
 
     async def ports_of(self, mac: str) -> tuple[tuple[str, ...], ...]:
         """Return the switch ports that the MAC was heard on."""

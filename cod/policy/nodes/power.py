@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from cod.model import Account, Node, PowerRule
+from cod.model import Account, Meter, Node, PowerRule
 from cod.states import UNAPPROVED
 
 # seconds after which a failing action is given up: a BMC's firmware update takes ten minutes
@@ -53,6 +53,11 @@ def needs_nonce(node: Node, accounts: Iterable[Account]) -> bool:
     """Return whether the node must show a nonce to get its boot secret. A machine that waits for
     approval has no nonce, because COD did not order its boot."""
     return node.state not in UNAPPROVED and hands_nonce(accounts, node.power_account)
+
+
+def meter(node: Node) -> Meter:
+    """Return by what to ask about the node's power."""
+    return Meter(node.id, node.name, node.power_driver, node.power_address, node.power_account)
 
 
 def without_address(error: str, address: str) -> str:

@@ -34,7 +34,7 @@ from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
 from cod.store.nodes import nodes
-from cod.store.prepared import Among, Prepared
+from cod.store.prepared import Among, Prepared, Row
 from cod.store.rows import Rows, remove_all
 from cod.store.scheduler import address_blocks
 
@@ -44,7 +44,7 @@ _b = t.bindings.c
 ROWS = Rows(Binding, t.bindings)
 add = ROWS.insert
 _GIVE_UP = delete(t.bindings).where(Among(_b.node_id, "nodes"), _b.kind == "vcluster")
-_WITH_NODE = Prepared(
+WITH_NODE = (
     ROWS.select.add_columns(*nodes.ROWS.columns)
     .join(t.nics, t.nics.c.mac == _b.mac)
     .join(t.nodes, t.nodes.c.id == t.nics.c.node_id)
@@ -54,6 +54,8 @@ _WITH_NODE = Prepared(
         _b.expires_at > bindparam("now"),
     )
 )
+"""The SELECT of the binding of the address `number` that the MAC `nic` has `now`, with the node."""
+_WITH_NODE = Prepared(WITH_NODE)
 # made once, and of one text: the blocks of large vclusters have many rows
 _TAKEN = (
     select(func.group_concat(case((_b.expires_at > bindparam("now"), _b.address))))
@@ -73,12 +75,24 @@ _NOWHERE = {f"first{n}": 1 for n in range(_BLOCKS)} | {f"last{n}": 0 for n in ra
 def with_node(tx: Tx, mac: str, address: str, now: float) -> tuple[Binding, Node] | None:
     """Return the binding that lets a machine at `address` speak as `mac`, with the node of that
     MAC; None: the address is not bound to that MAC now, or no node has the MAC."""
+    rows = with_others(tx, _WITH_NODE, mac, address, now)
+    return rows[0][:2] if rows else None
+
+
+def with_others(
+    tx: Tx, query: Prepared, mac: str, address: str, now: float
+) -> list[tuple[Binding, Node, Row]]:
+    """Return what `with_node` does for each row of a query that was made of `WITH_NODE`, and the
+    row's further columns."""
     try:
         number = ipv4(address)
     except OSError:
-        return None
-    row = _WITH_NODE.row(tx, {"number": number, "nic": mac, "now": now})
-    return None if row is None else (ROWS.read(row), nodes.ROWS.read(row, ROWS.width))
+        return []
+    at = ROWS.width + nodes.ROWS.width
+    return [
+        (ROWS.read(row), nodes.ROWS.read(row, ROWS.width), row[at:])
+        for row in query.rows(tx, {"number": number, "nic": mac, "now": now})
+    ]
 
 
 def mac_at(tx: Tx, address: str) -> str | None:

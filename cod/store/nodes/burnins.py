@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import bindparam, exists, insert, select
 
 from cod.model import Burnin
 from cod.states import BurninState, CaptureState, NodeState
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
+from cod.store.nodes import nodes
 from cod.store.prepared import Prepared
 from cod.store.rows import Rows
 
@@ -23,12 +25,29 @@ _OPEN_OF = (
     .limit(1)
 )
 _CAPTURE = select(t.captures.c.state).where(t.captures.c.node_id == bindparam("node"))
-_WAITING_WORK = Prepared(
+_WHAT_WAITS = Prepared(
     select(
         _CAPTURE.scalar_subquery(),
         exists().where(_b.node_id == bindparam("node"), _b.state.in_(OPEN)),
-    )
+        nodes.HELD,
+        exists().where(t.marks.c.name == watermarks.HOLD),
+    ).where(t.nodes.c.id == bindparam("node"))
 )
+
+
+class WhatWaits(NamedTuple):
+    """Facts that decide, beside a node's row, what becomes of the node in the trampoline.
+
+    capture    the node waits for its capture
+    burnin     the burn-in that `wanted` returns
+    held       the node is held by itself (`nodes.HELD`)
+    site_held  the site is held
+    """
+
+    capture: bool
+    burnin: Burnin | None
+    held: bool
+    site_held: bool
 
 
 def open_of(tx: Tx, node_id: int) -> Burnin | None:
@@ -43,10 +62,11 @@ def wanted(tx: Tx, node_id: int) -> Burnin | None:
     return found if found is not None and found.state == BurninState.WANTED else None
 
 
-def waiting_work(tx: Tx, node_id: int) -> tuple[bool, Burnin | None]:
-    """Return whether the node waits for its capture, and the burn-in that `wanted` returns."""
-    [(capture, tested)] = _WAITING_WORK.rows(tx, {"node": node_id})
-    return capture == CaptureState.WANTED, wanted(tx, node_id) if tested else None
+def what_waits(tx: Tx, node_id: int) -> WhatWaits:
+    """Return what decides, beside the node's row, what becomes of it in the trampoline."""
+    [(capture, tested, held, site_held)] = _WHAT_WAITS.rows(tx, {"node": node_id})
+    burnin = wanted(tx, node_id) if tested else None
+    return WhatWaits(capture == CaptureState.WANTED, burnin, bool(held), bool(site_held))
 
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[Burnin]:

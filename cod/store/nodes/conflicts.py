@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import bindparam, exists, func, insert, select
 
 from cod.model import Node
 from cod.states import ConflictKind
@@ -48,12 +48,8 @@ def add_once(
     """Record a conflict as `add` does, unless one of that kind with equal values of the columns
     `same` ('subnet', 'mac', 'about') was recorded in the last `within` seconds. Return whether it
     was recorded. A repeated conflict is therefore one row."""
-    values = {"subnet": subnet, "mac": mac, "about": about}
-    alike = {name: values[name] for name in same}
-    if _seen(tuple(same)).rows(tx, {"kind": kind, "after": now - within, **alike}):
-        return False
-    add(tx, kind, about, now, subnet=subnet, address=address, mac=mac)
-    return True
+    row = dict(kind=ConflictKind(kind), about=about, subnet=subnet, address=address, mac=mac)
+    return _adding(tuple(same)).write(tx, {"at": now, **row, "after": now - within}) == 1
 
 
 def add_of(tx: Tx, node: Node, kind: str, about: str, now: float, *, within: float) -> bool:
@@ -72,12 +68,15 @@ def add_of(tx: Tx, node: Node, kind: str, about: str, now: float, *, within: flo
 
 
 @lru_cache
-def _seen(same: tuple[str, ...]) -> Prepared:
-    """Return the query for a conflict of a kind after a time with equal values, null or not, of the
-    columns `same`."""
-    alike = (_c[name].is_not_distinct_from(bindparam(name)) for name in same)
-    query = select(_c.id).where(_c.kind == bindparam("kind"), _c.at > bindparam("after"), *alike)
-    return Prepared(query.limit(1))
+def _adding(same: tuple[str, ...]) -> Prepared:
+    """Return the INSERT of a conflict, unless there is one of its kind after the time `after` with
+    equal values, null or not, of the columns `same`."""
+    columns = ("at", "kind", "subnet", "address", "mac", "about")
+    row = {name: bindparam(name, type_=_c[name].type) for name in columns}
+    seen = t.conflicts.alias().c
+    alike = (seen[name].is_not_distinct_from(row[name]) for name in same)
+    known = exists().where(seen.kind == row["kind"], seen.at > bindparam("after"), *alike)
+    return Prepared(insert(t.conflicts).from_select(columns, select(*row.values()).where(~known)))
 
 
 def count_since(tx: Tx, kind: str, since: float) -> int:

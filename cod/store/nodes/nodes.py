@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -47,13 +47,11 @@ _LABELS_OF = Prepared(
         t.node_labels.c.node_id == bindparam("node")
     )
 )
+_LABEL_KINDS = frozenset(NodeLabel)
 _IDS = Prepared(select(_n.id, _n.name).where(Among(_n.name, "names")))
-
-
-_OWNER = select(t.nics.c.node_id).where(t.nics.c.mac == bindparam("nic")).scalar_subquery()
-_BY_MAC = [
-    Prepared(query.where(_n.id == _OWNER)) for query in (ROWS.select, ROWS.select.with_for_update())
-]
+OWNER = select(t.nics.c.node_id).where(t.nics.c.mac == bindparam("nic")).scalar_subquery()
+"""The id of the node that owns the MAC in the parameter `nic`."""
+_BY_MAC = Prepared(ROWS.select.where(_n.id == OWNER))
 _MOVING = [state for state, rule in states.NODE_RULES.items() if rule.kind == "motion"]
 # Statements are made once, as in `Rows`; only their parameters change.
 _OVERDUE = (
@@ -73,12 +71,6 @@ _WAITING_FOR = ROWS.select.where(_n.waits_for == bindparam("part")).order_by(_n.
 _MOVE = Prepared(
     update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
 )
-_ERASED = Prepared(
-    update(t.node_history).where(
-        t.node_history.c.node_id == bindparam("of_node"),
-        t.node_history.c.generation == bindparam("came_with"),
-    )
-)
 _NEAR = Prepared(
     union_all(
         select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
@@ -95,6 +87,9 @@ _NEAR = Prepared(
             t.node_places.c.node_id == bindparam("node")
         ),
         select(literal("hold"), literal(""), literal(0)).where(t.marks.c.name == watermarks.HOLD),
+        select(t.node_labels.c.kind, t.node_labels.c.label, literal(0)).where(
+            t.node_labels.c.node_id == bindparam("node")
+        ),
     )
 )
 _PLACES_OF = _PLACES.select.where(t.node_places.c.node_id == bindparam("node")).order_by(
@@ -132,9 +127,9 @@ def by_macs(tx: Tx, macs: Iterable[str]) -> dict[str, Node]:
     return {row[0]: ROWS.read(row, 1) for row in rows}
 
 
-def by_mac(tx: Tx, mac: str, *, lock: bool = False) -> Node | None:
-    """Return the node that owns `mac`, with its row locked if `lock`; None if there is none."""
-    row = _BY_MAC[lock].row(tx, {"nic": mac})
+def by_mac(tx: Tx, mac: str) -> Node | None:
+    """Return the node that owns `mac`; None if there is none."""
+    row = _BY_MAC.row(tx, {"nic": mac})
     return None if row is None else ROWS.read(row)
 
 
@@ -147,6 +142,7 @@ class Neighbours(NamedTuple):
     twins   other nodes with the same DMI UUID, and expected ones with the same serial number
     placed  the node has been heard at places other than the remembered one
     held    the site is held
+    labels  the labels of the node itself, (kind, label)
     """
 
     macs: set[str]
@@ -154,6 +150,7 @@ class Neighbours(NamedTuple):
     twins: list[Node]
     placed: bool
     held: bool
+    labels: set[tuple[str, str]]
 
 
 def neighbours(
@@ -171,6 +168,7 @@ def neighbours(
         ROWS.every(tx, _n.id.in_(twins)) if twins else [],
         any(row[0] == "place" for row in rows),
         any(row[0] == "hold" for row in rows),
+        {(kind, label) for kind, label, _ in rows if kind in _LABEL_KINDS},
     )
 
 
@@ -348,11 +346,17 @@ def set_macs(tx: Tx, node_id: int, macs: Sequence[str]) -> None:
     insert_all(tx, t.nics, [{"mac": mac, "node_id": node_id} for mac in macs])
 
 
-def set_labels(tx: Tx, node_id: int, labels: Collection[tuple[str, str]]) -> None:
+def set_labels(
+    tx: Tx,
+    node_id: int,
+    labels: Collection[tuple[str, str]],
+    known: Set[tuple[str, str]] | None = None,
+) -> None:
     """Replace the labels, (kind, label), that the node's report contains. Labels that have not
-    changed are not written."""
+    changed are not written. `known`: those that the node has; None: they are read."""
     of = t.node_labels.c
-    known = {(row[0], row[1]) for row in _LABELS_OF.rows(tx, {"node": node_id})}
+    if known is None:
+        known = {(row[0], row[1]) for row in _LABELS_OF.rows(tx, {"node": node_id})}
     if gone := known - set(labels):
         pairs = tuple_(of.kind, of.label).in_(sorted(gone))
         tx.execute(delete(t.node_labels).where(of.node_id == node_id, pairs))
@@ -475,23 +479,35 @@ def set_progress(tx: Tx, node: Node, deadline: float | None, **columns: Any) -> 
 
 
 def set_state(
-    tx: Tx, node: Node, values: Mapping[str, Any], *, event: NodeEvent, cause: str, actor: str
+    tx: Tx,
+    node: Node,
+    values: Mapping[str, Any],
+    *,
+    event: NodeEvent,
+    cause: str,
+    actor: str,
+    erased: str | None = None,
 ) -> Node:
     """Write a transition with all its columns, and a row of the history; return the changed node.
     Only `core.nodes.transitions.move` calls this, as it knows what else a transition changes.
-    Raises `Stale` when the row has moved on."""
-    return set_last_state(tx, node, [(event, cause, values)], actor)
+    Raises `Stale` when the row has moved on. `erased`: how the node's disks were erased, as JSON."""
+    return set_last_state(tx, node, [(event, cause, values)], actor, erased)
 
 
 def set_last_state(
-    tx: Tx, node: Node, steps: Sequence[tuple[NodeEvent, str, Mapping[str, Any]]], actor: str
+    tx: Tx,
+    node: Node,
+    steps: Sequence[tuple[NodeEvent, str, Mapping[str, Any]]],
+    actor: str,
+    erased: str | None = None,
 ) -> Node:
     """Write several successive transitions of a node, (event, cause, columns) each. The node's row
-    gets the values of the last transition; the history gets a row for each."""
+    gets the values of the last transition; the history gets a row for each. `erased`: as of
+    `set_state`."""
     before, values, history = node, dict[str, Any](), list[dict[str, Any]]()
     for event, cause, columns in steps:
         moved = changed(before, columns)
-        history.append(_transition(before, moved, event, cause, actor))
+        history.append(_transition(before, moved, event, cause, actor) | {"erased": erased})
         before, values = moved, {**values, **columns}
     done = _MOVE.write(tx, {**values, "of_node": node.id, "left": node.generation})
     if done != 1:
@@ -564,12 +580,6 @@ def set_states(tx: Tx, transitions: Sequence[NodeMove], actor: str, now: float) 
         if one.power
     ]
     insert_all(tx, t.power_actions, actions)
-
-
-def note_erased(tx: Tx, moved: Node, document: str) -> None:
-    """Store how the node's disks were erased, in the history's row of the transition to `moved`."""
-    of_row = {"of_node": moved.id, "came_with": moved.generation}
-    _ERASED.write(tx, {"erased": document, **of_row})
 
 
 def wish_power(tx: Tx, node: Node, desired: str, now: float) -> PowerAction | None:

@@ -52,6 +52,12 @@ _OF_PEER = Prepared(
     .with_for_update()
 )
 _n = t.nodes.c
+_OF_MAC = Prepared(
+    nodes.ROWS.select.add_columns(*ROWS.columns)
+    .outerjoin(t.sessions, _s.node_id == _n.id)
+    .where(_n.id == nodes.OWNER)
+    .with_for_update()
+)
 _ORDER = cast(_n.id, String(20)) + "." + cast(_n.generation, String(20))
 _WAITING = Prepared(
     ROWS.select.add_columns(*nodes.ROWS.columns)
@@ -89,6 +95,16 @@ def open(
     if older is None or not ROWS.replace(tx, row):
         ROWS.insert(tx, [row])
     return epoch
+
+
+def of_mac(tx: Tx, mac: str) -> tuple[Node, AgentSession | None] | None:
+    """Return the node that owns `mac`, and the newest connection of its agent, both locked; None:
+    no node owns it."""
+    row = _OF_MAC.row(tx, {"nic": mac})
+    if row is None:
+        return None
+    at = nodes.ROWS.width
+    return nodes.ROWS.read(row), None if row[at] is None else ROWS.read(row, at)
 
 
 def of_peer(tx: Tx, peer: Peer) -> tuple[Node, AgentSession]:
