@@ -413,6 +413,7 @@ class Step:
     notified  its holder and administrators have been notified already
     fault     cause of the trouble that the step reacts to; None: there is no trouble
     erased    how the node's disks were erased, as JSON, for its history
+    connects  its agent connects anew in this transaction, so there is no earlier report to forget
     stops     why no other node takes its place for the time being; '': another does
 
     Decided by `policy.nodes.lifecycle`, carried out by `core.nodes.transitions.apply`.
@@ -427,6 +428,7 @@ class Step:
     stops: str = ""
     notified: bool = False
     erased: str | None = None
+    connects: bool = False
 
 
 class WrongEvent(Exception):

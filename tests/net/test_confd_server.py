@@ -336,20 +336,23 @@ def test_a_machine_reports_and_idles(world: World) -> None:
 def test_an_order_that_could_not_be_sent_waits_again(
     world: World, timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send, refused = ConfdServer._send, []
+    send, refused = ConfdServer.send_order, []
 
     def once(server: ConfdServer, node_id: int, epoch: int, order: Order) -> bool:
-        if refused:
+        if refused or order.action != "prime":
             return send(server, node_id, epoch, order)
         refused.append(order)
         return False
 
-    monkeypatch.setattr(ConfdServer, "_send", once)
+    monkeypatch.setattr(ConfdServer, "send_order", once)
     world.machine(0)
     agent = world.agent(0)
     agent.next(Welcome)
     agent.say(Report(report(MACS[0])))
     agent.next(Ack)
+    agent.next(Order)
+    to_prime(world, 0)
+    timed.advance(1.0)
     until(lambda: world.server._unsent and not world.server._polling)
     timed.advance(1.0)
     assert [agent.next(Order)] == refused
@@ -375,6 +378,9 @@ def test_an_order_is_not_missed_when_its_commit_is_not_answered(
     agent.next(Welcome)
     agent.say(Report(report(MACS[0])))
     agent.next(Ack)
+    agent.next(Order)
+    to_prime(world, 0)
+    timed.advance(1.0)
     until(lambda: missed and not world.server._polling)
     timed.advance(1.0)
     assert [agent.next(Order)] == [order for _, _, order in missed[0].value]
@@ -1018,3 +1024,26 @@ def test_a_peer_that_sends_ahead_is_not_read_for_ever(world: World) -> None:
     ).start()
     for _ in range(100):
         assert agent.next(Ack).order == order_id
+
+
+def test_an_order_that_a_newer_one_has_overtaken_is_left_out(world: World, in_reactor: Any) -> None:
+    """A look for orders may have found it before a message moved the node, whose answer took the
+    newer order along."""
+    world.machine(0)
+    agent = world.agent(0)
+    agent.next(Welcome)
+    agent.say(Report(report(MACS[0])))
+    agent.next(Ack)
+    newest = agent.next(Order)
+    peer = next(iter(world.server.open)).peer
+    assert peer is not None
+    node, _, generation = newest.id.partition(".")
+
+    def send(more: int) -> bool:
+        order = Order(f"{node}.{int(generation) + more}", "wait")
+        sent: bool = in_reactor(world.server.send_order, peer.node_id, peer.epoch, order)
+        return sent
+
+    assert [send(-1), send(1)] == [True, True]
+    assert agent.next(Order).id == f"{node}.{int(generation) + 1}"
+    assert not in_reactor(world.server.send_order, peer.node_id, peer.epoch + 1, newest)

@@ -97,13 +97,17 @@ def test_a_post_of_a_request_by_rest(
     assert not [each for each in found if "upload" in each or "multipart" in each or "form" in each]
 
 
-def test_a_hardware_report_by_confd(world: World, threads_at_work: Threads) -> None:
+def test_a_hardware_report_by_confd(
+    world: World, threads_at_work: Threads, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.machine(0)
     agent = world.agent(0)
     agent.next(Welcome)
     # 15 is the goal for the first, which moves the node; the second says the same again, and only
     # its time is noted
     for first, ceiling in ((True, 20), (False, 12)):
+        at = NOW if first else NOW + 60
+        monkeypatch.setattr(world.server, "clock", lambda at=at: at)
         with files_passed(*threads_at_work) as found:
             agent.say(Report(report(MACS[0])))
             agent.next(Ack)

@@ -153,8 +153,8 @@ class Lab:
     def boots(self, number: int) -> Peer:
         peer = self.open(number)
         value = self.report(peer).value
-        assert isinstance(value, Peer)
-        return value
+        assert isinstance(value, report.ReportAnswer)
+        return value.peer
 
     def order(self, number: int) -> Order:
         return orders.current(self.tx, self.node(number), self.site, "10.77.1.1")

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from cod.core.nodes import transitions
-from cod.flows.agents import orders, progress
+from cod.flows.agents import orders, progress, report
 from cod.flows.agents import sessions as flow
 from cod.flows.boot import script
 from cod.flows.nodes import deadlines, power
@@ -299,10 +299,11 @@ def test_a_node_that_was_primed_before_signatures_were_kept_boots_its_first_disk
 def test_what_is_repeated_changes_nothing(primed: tuple[Lab, Peer]) -> None:
     lab, peer = primed
     order = lab.order(1)
-    lab.done(peer, order.id)
+    reboot = lab.done(peer, order.id).value
+    assert reboot == lab.order(1)
     before, events = lab.node(1), lab.events(1)
     for message in (lab.done, lab.failed):
-        assert message(peer, order.id) == Result(None)
+        assert message(peer, order.id) == Result(reboot)
     lab.progress(peer, order.id, 50)
     assert (lab.node(1), lab.events(1)) == (before, events)
     # of the reboot: the boot is not over by that
@@ -576,7 +577,7 @@ def test_a_reconnect_and_its_report_disturb_no_state(lab: Lab, state: NodeState)
     lab.machine(1, state)
     before = lab.node(1)
     peer = lab.again(1)
-    assert isinstance(lab.report(peer, mib=4096).value, Peer)
+    assert isinstance(lab.report(peer, mib=4096).value, report.ReportAnswer)
     after = lab.node(1)
     assert after.attributes == hardware(mac(1), mib=4096)
     settled = ("expected", "new", "registering", "trampoline")
@@ -683,10 +684,10 @@ def test_an_agent_that_was_taken_for_rebooted_comes_back_and_reports(lab: Lab) -
 def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
     lab.machine(1, "trampoline")
     lab.machine(2, "trampoline")
-    peer = lab.open(1, server="a")
-    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == []  # not before its report
-    lab.report(peer)
+    peer = lab.boots(1)
     lab.report(lab.open(2, server="b"))
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == []  # their reports are answered
+    lab.assign(1, lab.vcluster(lab.template()))
     assert orders.any_waiting(lab.tx, "a", lab.site)
     ((node_id, epoch, order),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert (node_id, epoch, order) == (peer.node_id, peer.epoch, lab.order(1))
@@ -699,6 +700,7 @@ def test_orders_wait_for_the_server_that_holds_the_connection(lab: Lab) -> None:
     # nobody learnt that this was committed: it is run again
     assert orders.waiting(lab.tx, "a", lab.site, lab.now, unsent=unsent).value == repeated
     again = lab.again(1, server="a")
+    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value == []  # not before its report
     lab.report(again)
     ((_, epoch, same),) = orders.waiting(lab.tx, "a", lab.site, lab.now).value
     assert (epoch, same) == (again.epoch, order)
@@ -828,7 +830,7 @@ def test_a_nic_that_was_taken_for_a_machine_is_absorbed(lab: Lab) -> None:
 def test_another_machines_nic_is_a_conflict_and_disturbs_nobody(lab: Lab) -> None:
     lab.machine(1)
     real = lab.open(1)
-    lab.report(real, mac(1), mac(1, 1), uuid=uuid(1))
+    assert lab.report(real, mac(1), mac(1, 1), uuid=uuid(1)).value.order == lab.order(1)
     lab.machine(2)
     impostor = lab.open(2)
     before = lab.node(1)
@@ -841,7 +843,6 @@ def test_another_machines_nic_is_a_conflict_and_disturbs_nobody(lab: Lab) -> Non
     assert sessions.get(lab.tx, before.id).epoch == real.epoch
     assert (lab.node(2).state, lab.node(2).attributes) == ("new", None)
     assert [(c["kind"], c["mac"]) for c in conflicts.every(lab.tx)] == [("identity", mac(2))]
-    assert orders.waiting(lab.tx, "a", lab.site, lab.now).value[0][0] == before.id
 
 
 def test_a_report_of_another_machine_is_refused(lab: Lab) -> None:
@@ -855,8 +856,9 @@ def test_a_report_of_another_machine_is_refused(lab: Lab) -> None:
 def test_a_machine_with_a_new_network_card_is_known_by_its_uuid(lab: Lab, state: str) -> None:
     old = lab.machine(1, state, uuid=uuid(1))
     lab.machine(2)
-    peer = lab.report(lab.open(2), mac(2), uuid=uuid(1)).value
-    assert isinstance(peer, Peer)
+    told = lab.report(lab.open(2), mac(2), uuid=uuid(1)).value
+    assert isinstance(told, report.ReportAnswer)
+    peer = told.peer
     node = lab.node(2)
     assert (peer.node_id, node.id, node.name, node.state) == (old.id, old.id, "node1", "inactive")
     assert views.nodes(lab.tx, name=old.name)[0].macs == (mac(2),)

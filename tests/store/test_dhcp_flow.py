@@ -36,7 +36,7 @@ from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import dns_zones, tables
 from cod.store.engine import Tx
-from cod.store.nodes import bindings, captures, conflicts, dns_names, nodes, secrets
+from cod.store.nodes import bindings, captures, conflicts, dhcp_batch, dns_names, nodes, secrets
 from cod.store.nodes.dhcp_batch import probes
 from cod.store.people import groups
 from cod.store.scheduler import vclusters
@@ -1083,3 +1083,21 @@ def test_an_address_that_another_server_gives_away_meanwhile_is_not_given_again(
     offer = one(tx, ask("DISCOVER", MAC), crowded)
     assert offer is not None
     assert offer.yiaddr == dotted(free[1])
+
+
+@pytest.mark.mariadb
+def test_a_batch_locks_its_clients_bindings_and_not_their_nodes(
+    mariadb_engine: Engine, site: Site
+) -> None:
+    """One statement reads both; a locked node would wait for DHCP, and DHCP for the node's flow."""
+    with mariadb_engine.begin() as tx:
+        dora(tx, site)
+        dora(tx, site, OTHER)
+    with mariadb_engine.connect() as batch, mariadb_engine.connect() as other:
+        clients, held = dhcp_batch.read(batch, [MAC])
+        assert (set(clients), held.get(MAC, "boot", "lab") is None) == ({MAC}, False)
+        locked = "SELECT 1 FROM {} WHERE {}mac = '{}' FOR UPDATE NOWAIT"
+        other.exec_driver_sql(locked.format("nodes", "boot_", MAC))
+        other.exec_driver_sql(locked.format("bindings", "", OTHER))
+        with pytest.raises(OperationalError):
+            other.exec_driver_sql(locked.format("bindings", "", MAC))

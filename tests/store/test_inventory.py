@@ -22,7 +22,6 @@ from cod.model import (
     FlowContext,
     KnownMachine,
     Node,
-    Peer,
     PowerRule,
     Refused,
     Site,
@@ -208,7 +207,9 @@ def test_what_a_report_names_is_kept_until_the_next_one(lab: Lab) -> None:
             for number, serial in enumerate(disks)
         )
         document = document.replace("<kernel", f'{more}<bmc by="ipmi" address="10.1.0.7"/><kernel')
-        assert isinstance(report.report(lab.tx, peer, document, lab.site, lab.now).value, Peer)
+        assert isinstance(
+            report.report(lab.tx, peer, document, lab.site, lab.now).value, report.ReportAnswer
+        )
         rows = lab.tx.execute(select(t.node_labels.c.kind, t.node_labels.c.label))
         return {(row[0], row[1]) for row in rows}
 

@@ -46,8 +46,8 @@ def boots(lab: Lab, number: int) -> Peer:
     """The machine boots the trampoline and reports its two disks."""
     peer = lab.open(number)
     value = reporting.report(lab.tx, peer, with_disks(number), lab.site, lab.now).value
-    assert isinstance(value, Peer), value
-    return value
+    assert isinstance(value, reporting.ReportAnswer), value
+    return value.peer
 
 
 def keep(lab: Lab, number: int, *marks: str) -> Node:
@@ -160,9 +160,10 @@ def test_marks_stay_while_disks_are_at_work(lab: Lab) -> None:
         keep(lab, 1, "serial:B2")
 
 
-def given(lab: Lab) -> Order:
-    """The order that is sent to the one node that waits for one."""
-    [(_, _, order)] = orders.waiting(lab.tx, "a", lab.site, lab.now).value
+def given(lab: Lab, peer: Peer) -> Order:
+    """The order that is sent to a node, once more if its agent has not got it."""
+    unsent = {(peer.node_id, peer.epoch)}
+    [(_, _, order)] = orders.waiting(lab.tx, "a", lab.site, lab.now, unsent=unsent).value
     return order
 
 
@@ -189,17 +190,17 @@ def test_a_disk_whose_rule_goes_during_a_wipe_is_erased_before_the_node_is_clean
     peer = boots(lab, 1)
     if when == "before its order is sent":
         spare(lab, "serial:B2")
-    order = given(lab)
+    order = given(lab, peer)
     assert (order.action, order.tables, order.keep) == ("wipe", tables, ("serial:B2",))
     spare(lab)
     if reports:
         again = reporting.report(lab.tx, lab.again(1), with_disks(1), lab.site, lab.now).value
-        assert isinstance(again, Peer), again
-        peer = again
+        assert isinstance(again, reporting.ReportAnswer), again
+        peer = again.peer
     lab.done(peer, order.id)
     node = lab.node(1)
     assert (node.state, node.disk, flow.kept(node)) == ("wipe", "dirty", ())
-    order = given(lab)
+    order = given(lab, peer)
     assert (order.action, order.tables, order.keep) == ("wipe", False, ())
     lab.done(peer, order.id)
     assert (lab.node(1).state, lab.node(1).disk) == ("inactive", "clean")
@@ -215,7 +216,7 @@ def test_a_disk_whose_rule_goes_during_a_prime_is_erased_when_the_node_is_releas
     lab.assign(1, lab.vcluster(lab.template("yes")))
     peer = lab.again(1)
     reporting.report(lab.tx, peer, with_disks(1), lab.site, lab.now)
-    order = given(lab)
+    order = given(lab, peer)
     assert (order.action, order.wipe, order.keep) == ("prime", False, ("serial:B2",))
     spare(lab)
     reporting.report(lab.tx, peer, with_disks(1), lab.site, lab.now)
@@ -234,7 +235,7 @@ def test_a_disk_whose_rule_goes_during_a_burn_in_is_erased_before_the_node_is_id
     lab.machine(1, "trampoline", attributes=with_disks(1))
     peer = boots(lab, 1)
     burnins.want(lab.tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
-    order = given(lab)
+    order = given(lab, peer)
     assert (order.action, order.keep, lab.node(1).disk) == ("burnin", ("serial:B2",), "clean")
     spare(lab)
     results = tuple(TestResult(test, "all", "", "passed") for test in BurninTest)
@@ -323,9 +324,11 @@ def test_a_disk_whose_rule_went_is_wiped_with_the_next_prime(lab: Lab) -> None:
 def test_a_report_that_cannot_be_marked_costs_its_own_node_alone(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    unsent = set[tuple[int, int]]()
     for number in (1, 2):
         lab.machine(number, "trampoline", disk="dirty")
-        boots(lab, number)
+        peer = boots(lab, number)
+        unsent.add((peer.node_id, peer.epoch))
         assert lab.node(number).state == "wipe"
     bad = lab.node(1).id
 
@@ -335,6 +338,6 @@ def test_a_report_that_cannot_be_marked_costs_its_own_node_alone(
         return node
 
     monkeypatch.setattr("cod.core.nodes.kept_disks.remark", remark)
-    given = orders.waiting(lab.tx, "a", lab.site, lab.now).value
+    given = orders.waiting(lab.tx, "a", lab.site, lab.now, unsent=unsent).value
     assert [node for node, _, _ in given] == [lab.node(2).id]
     assert lab.node(1).state != "wipe"

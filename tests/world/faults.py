@@ -22,7 +22,7 @@ from cod.core.nodes import stories as node_stories
 from cod.flows.agents import orders, progress
 from cod.flows.nodes import deadlines
 from cod.flows.nodes.switches import PortOutcome
-from cod.model import BootSecret, ExportClient, Node, Peer, Result
+from cod.model import AgentSession, BootSecret, ExportClient, Node, Peer, Result
 from cod.net.bootserver.metadata import MetadataDocs
 from cod.policy import stories, volumes
 from cod.states import Disk, NodeEvent, NodeState, Step, StoryVerdict, VclusterState
@@ -69,9 +69,9 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing."""
 
 
-def _no_fence(tx: Tx, peer: Peer, order_id: str) -> Node | None:
+def _no_fence(tx: Tx, peer: Peer, order_id: str) -> tuple[Node, AgentSession, bool]:
     """Take an agent's word of an earlier order for one of the present order."""
-    return sessions.of_peer(tx, peer)[0]
+    return *sessions.of_peer(tx, peer), True
 
 
 def _unspent(tx: Tx, _spent: str, secret: BootSecret) -> None:
@@ -179,7 +179,7 @@ CLEAN = SimpleNamespace(**dict(Disk.__members__) | {"DIRTY": Disk.CLEAN})
 FAULTS = {
     "a wipe is skipped": Fault(holding, "Disk", CLEAN, "was not wiped since", 1),
     "a flow raises": Fault(deadlines, "run", _raise, "a bug", 1),
-    "a fence is removed": Fault(progress, "_current", _no_fence, "and its disk holds", 10),
+    "a fence is removed": Fault(progress, "_spoken", _no_fence, "and its disk holds", 10),
     "a commit is doubled": Fault(audit, "has_run", lambda *_, **__: False, "and carried out", 15),
     "a lease does not end": Fault(leases, "expire", _nothing, "its lease ended", 1),
     "an address is given twice": Fault(

@@ -70,8 +70,18 @@ ENDS_BURNIN = frozenset({NodeState.QUARANTINED, NodeState.RETIRED})
 _CAME_BACK = (NodeEvent.RELEASED, NodeEvent.WIPE_ORDERED, NodeEvent.WIPED, NodeEvent.IDLED)
 
 
-def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Policy) -> Node:
-    """Apply `step` to `node`; return the node as it is now. Raises as `move` does.
+def apply(
+    tx: Tx,
+    node: Node,
+    step: Step,
+    *,
+    now: float,
+    actor: str,
+    policy: Policy,
+    waits: burnins.WhatWaits | None = None,
+) -> Node:
+    """Apply `step` to `node`; return the node as it is now. Raises as `move` does. `waits`: what
+    waits for the node, where this transaction has read it.
 
     The following is written with the transition: the power wish; the beginning or end of the node's
     installation; the progress or end of its capture and its burn-in. A node that the step puts out
@@ -81,8 +91,9 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     """
     target = after(NodeState(node.state), step.event)
     _note_installation(tx, node, step, target, now)
-    note_capture(tx, node, step.event, step.cause, now)
-    _note_burnin(tx, node, step, target, now)
+    if waits is None or waits.has_work:
+        note_capture(tx, node, step.event, step.cause, now)
+        _note_burnin(tx, node, step, target, now)
     if step.fault is not None:
         blame.note(tx, node, step, now)
     if step.event in (NodeEvent.RESTORED, NodeEvent.RETIRED):
@@ -98,7 +109,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
     if target in (NodeState.PRIME, NodeState.BOOT):
         columns = {**columns, "wipe": asked_wipe(tx, node, holding.assignment(tx, node))}
     elif target is NodeState.WIPE:
-        tested = burnins.wanted(tx, node.id) is not None
+        tested = (waits.burnin if waits else burnins.wanted(tx, node.id)) is not None
         columns = {**columns, "wipe": wiping.begin(node, policy, whole=tested)}
     moved = move(
         tx,
@@ -109,6 +120,7 @@ def apply(tx: Tx, node: Node, step: Step, *, now: float, actor: str, policy: Pol
         actor=actor,
         patience=policy.patience,
         erased=step.erased,
+        connects=step.connects,
         **columns,
     )
     if step.event is NodeEvent.IDLED and node.released:
@@ -192,16 +204,20 @@ def settle(
     failure (`lifecycle.settle`); return the node as it is now. Any other node keeps its state, and
     while the site is held, so does a node whose disks would be written. `columns` are written to
     the node's row in any case; `node` has these values already."""
-    step = _settling(tx, node, now, policy)
-    if step is None:
+    settling = _settling(tx, node, now, policy)
+    if settling is None:
         return nodes.change(tx, node, **columns) if columns else node
+    step, waits = settling
     if columns:
         step = replace(step, columns={**columns, **step.columns})
-    return apply(tx, node, step, now=now, actor="agent", policy=policy)
+    return apply(tx, node, step, now=now, actor="agent", policy=policy, waits=waits)
 
 
-def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:
-    """Return the step that settles the node; None if the node keeps its state."""
+def _settling(
+    tx: Tx, node: Node, now: float, policy: Policy
+) -> tuple[Step, burnins.WhatWaits] | None:
+    """Return the step that settles the node, and what waits for the node; None if the node keeps
+    its state."""
     if node.state != NodeState.TRAMPOLINE:
         return None
     if node.released:
@@ -217,7 +233,7 @@ def _settling(tx: Tx, node: Node, now: float, policy: Policy) -> Step | None:
         return None  # settled when its machine has told what it holds
     if step.event in WRITES and waits.site_held:
         return None  # settled when the hold ends
-    return step
+    return step, waits
 
 
 def is_stuck(node: Node) -> bool:
@@ -341,6 +357,7 @@ def move(
     actor: str,
     patience: float = 1.0,
     erased: str | None = None,
+    connects: bool = False,
     **columns: Any,
 ) -> Node:
     """Apply `event` to `node`, with further `columns` to set; return the node as it is now.
@@ -357,7 +374,7 @@ def move(
     if node.state == NodeState.PRIME:  # its row is locked now: no keytab is added after this
         host_keys.written(tx, node.id)
     # the node reboots: its agent's report holds no longer
-    if node.state in OWN_SYSTEM or event is NodeEvent.ASKED:
+    if not connects and (node.state in OWN_SYSTEM or event is NodeEvent.ASKED):
         # A query may be forged: an agent that is connected all the same has to report again.
         sessions.forget_reports(tx, [node.id], newer=event is NodeEvent.ASKED)
     vcm_outbox.moved(tx, moved, moved.vcluster_id, moved.state, cause, now)
@@ -430,11 +447,13 @@ def tell_if_ready(tx: Tx, vcluster_id: int | None, now: float) -> None:
         notices.tell(tx, ready, notice_texts.vcluster_ready(ready, ready.size), now)
 
 
-def wakes(before: Node, after_: Node) -> tuple[Effect, ...]:
-    """Return the services to wake after a node came from `before` to `after_`."""
+def wakes(before: Node, after_: Node, *, look: bool = True) -> tuple[Effect, ...]:
+    """Return the services to wake after a node came from `before` to `after_`. `look`: its order
+    has to be looked for; False: the agent gets it with the answer to its message, or none yet."""
     effects = []
     if after_.generation != before.generation:
-        effects.append(Effect("wake", "orders"))
+        if look:
+            effects.append(Effect("wake", "orders"))
         if after_.vcluster_id is not None:
             effects.append(Effect("wake", "vcms"))
     if after_.state != before.state and after_.state in (

@@ -25,7 +25,14 @@ from dataclasses import replace
 
 from cod.choices import Wipe
 from cod.core import seed_parts
-from cod.core.nodes import blame, image_sources, kept_disks, keytabs, transitions
+from cod.core.nodes import (
+    blame,
+    image_sources,
+    kept_disks,
+    keytabs,
+    next_order,
+    transitions,
+)
 from cod.model import (
     Assignment,
     ChunkKeys,
@@ -56,15 +63,6 @@ from cod.store.people import sshkeys
 from cod.store.scheduler import vclusters
 
 KEEP = "keep"  # the field of a refusal because a disk that is marked keep is in the way
-_ACTIONS = {
-    NodeState.WIPE: "wipe",
-    NodeState.PRIME: "prime",
-    NodeState.CAPTURE: "capture",
-    NodeState.BURNIN: "burnin",
-    NodeState.BOOT: "reboot",
-    NodeState.ACTIVE: "reboot",
-    NodeState.OFF: "off",
-}
 
 
 def current(
@@ -87,15 +85,13 @@ def current(
     unseal   opens the node's keytab
     now      when the invitation and the host key are made
     """
-    order_id = f"{node.id}.{node.generation}"
-    spared = keep_marks.for_order(node.attributes, keep_marks.marks(node, site.keep))
-    action = _ACTIONS.get(NodeState(node.state), "wait")
+    order_id, spared = next_order.order_id(node), next_order.spared(node, site)
+    action = next_order.ACTIONS.get(NodeState(node.state))
     if node.state == NodeState.TRAMPOLINE and stories.is_asked(tx, node.id):
         # An agent takes a second order with the same id for a repeat, and a database that was
         # restored gives ids again. So this order has an id of its own.
         look = look_id(order_id)
         return Order(look, "look", wipe=False, keep=spared, installation=True)
-    purge = Wipe.PURGE in (node.wipe, site.policy.wipe)
     if action == "capture":
         servers = _subnet(site, address).servers
         urls = [f"http://{each}:{site.boot.http_port}/captures/{order_id}" for each in servers]
@@ -109,15 +105,14 @@ def current(
         )
         return Order(order_id, action, wipe=False, keep=spared, burnin=plan)
     if action != "prime":
-        tables = action == "wipe" and node.wipe == Wipe.TABLES
-        erases = purge and action == "wipe" and not tables
-        return Order(order_id, action, keep=spared, purge=erases, tables=tables)
+        return next_order.plain(node, site)
     wanted = holding.assignment(tx, node)
     if wanted is None:
         raise Refused("conflict", "nobody holds the node any more")
     server = _server(site, address)
     configuration = template.parse(wanted.document)
     order = _prime(tx, node, order_id, wanted, configuration, site, address)
+    purge = Wipe.PURGE in (node.wipe, site.policy.wipe)
     order = replace(order, purge=purge and order.wipe)
     vcluster = vclusters.get(tx, node.vcluster_id or 0)
     # With `seedfrom`, cloud-init reads no vendor data of the seed, and makes its host keys itself.

@@ -15,9 +15,9 @@ from dataclasses import asdict, replace
 from cod import notice_texts
 from cod.choices import Wipe
 from cod.core import notices
-from cod.core.nodes import blame, burnins, kept_disks, stories, transitions
-from cod.model import Node, Peer, Refused, Result, Site
-from cod.orders import Erasure, Namesake, TestResult, current_id
+from cod.core.nodes import blame, burnins, kept_disks, next_order, stories, transitions
+from cod.model import AgentSession, Node, Peer, Refused, Result, Site
+from cod.orders import Erasure, Namesake, Order, TestResult, current_id
 from cod.policy.hardware import namesakes as names
 from cod.states import NODE_RULES, Disk, NodeEvent, NodeState, Step
 from cod.store.engine import Tx
@@ -60,8 +60,8 @@ def progress(
 ) -> Result[None]:
     """Note `done` of `total` bytes of a phase (wipe, write, verify …) at `rate` bytes/s, and where
     the image comes from. The state's deadline moves on if, and only if, something was done."""
-    node = _current(tx, peer, order_id)
-    if node is None or node.state not in _AT_WORK:
+    node, _, is_current = _spoken(tx, peer, order_id)
+    if not is_current or node.state not in _AT_WORK:
         return Result(None)
     deadline = node.deadline
     if (phase, done, total) != (node.progress_phase, node.progress_done, node.progress_total):
@@ -92,8 +92,9 @@ def done(
     erased: Sequence[Erasure] = (),
     namesakes: Sequence[Namesake] = (),
     disks: str = "",
-) -> Result[None]:
-    """Note that the order is carried out, and settle the node.
+) -> Result[Order | None]:
+    """Note that the order is carried out, and settle the node. Return its next order, as
+    `next_order.answer` does.
 
     figures    bytes_written goes into the history (for a capture, the bytes read), with the rate
                over write_seconds for a primed disk. disk_signature is stored: a BIOS machine finds
@@ -104,21 +105,31 @@ def done(
                are told of them
     disks      what the agent of a held node found on its disks (`policy.stories`)
     """
-    node = _current(tx, peer, order_id)
-    if node is not None and disks:
-        updated = stories.by_agent(tx, node, disks, site, now)
-        return Result(None, transitions.wakes(node, updated))
-    if node is None or node.state not in _AT_WORK:
-        return Result(None)
-    if node.state == NodeState.BURNIN:
+    node, session, is_current = _spoken(tx, peer, order_id)
+    after = node
+    if is_current and disks:
+        after = stories.by_agent(tx, node, disks, site, now)
+    elif is_current and node.state == NodeState.BURNIN:
         moved = kept_disks.remark(tx, burnins.finish(tx, node, results, site, now), site, now)
-        settled = transitions.settle(tx, moved, now=now, policy=site.policy)
-        return Result(None, transitions.wakes(node, settled))
+        after = transitions.settle(tx, moved, now=now, policy=site.policy)
     # only the image server, which checked what it received, can tell that an image has come
-    if node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
-        return failed(
-            tx, peer, order_id, "its agent says that it is done, but no image has come", site, now
-        )
+    elif is_current and node.state == NodeState.CAPTURE and not captures.is_done(tx, node.id):
+        after = _fail(tx, node, "its agent says that it is done, but no image has come", site, now)
+    elif is_current and node.state in _AT_WORK:
+        after = _finish(tx, node, figures, erased, namesakes, site, now)
+    return _answered(tx, node, after, session, peer, order_id, site, now)
+
+
+def _finish(
+    tx: Tx,
+    node: Node,
+    figures: Mapping[str, float],
+    erased: Sequence[Erasure],
+    namesakes: Sequence[Namesake],
+    site: Site,
+    now: float,
+) -> Node:
+    """Apply the end of a wipe, a prime or a capture, and settle the node; return the node."""
     count = int(figures.get("bytes_written", node.progress_done))
     seconds = figures.get("write_seconds", 0.0) if node.state == NodeState.PRIME else 0.0
     written = replace(
@@ -137,8 +148,23 @@ def done(
     moved = kept_disks.remark(tx, moved, site, now)
     if namesakes and node.state == NodeState.PRIME:
         _tell_namesakes(tx, node, names.sentence(namesakes), now)
-    settled = transitions.settle(tx, moved, now=now, policy=site.policy)
-    return Result(None, transitions.wakes(node, settled))
+    return transitions.settle(tx, moved, now=now, policy=site.policy)
+
+
+def _answered(
+    tx: Tx,
+    before: Node,
+    after: Node,
+    session: AgentSession,
+    peer: Peer,
+    order_id: str,
+    site: Site,
+    now: float,
+) -> Result[Order | None]:
+    """Return the next order of a node that came from `before` to `after` by a message about an
+    order."""
+    order = next_order.answer(tx, after, session, peer, site, now, about=order_id)
+    return Result(order, transitions.wakes(before, after, look=order is None))
 
 
 def _tell_namesakes(tx: Tx, node: Node, about: str, now: float) -> None:
@@ -156,25 +182,29 @@ def _tell_namesakes(tx: Tx, node: Node, about: str, now: float) -> None:
 
 def failed(
     tx: Tx, peer: Peer, order_id: str, reason: str, site: Site, now: float, cause: str = ""
-) -> Result[None]:
+) -> Result[Order | None]:
     """Note that the order cannot be carried out. The node rests in the trampoline, is put out of
-    service, or goes back to the reserve. `cause`: as in `policy.nodes.blame.FAULTS`."""
-    node = _current(tx, peer, order_id)
-    if node is not None and current_id(order_id) != order_id:
+    service, or goes back to the reserve. Return its next order, as `next_order.answer` does.
+    `cause`: as in `policy.nodes.blame.FAULTS`."""
+    node, session, is_current = _spoken(tx, peer, order_id)
+    after = node
+    if is_current and current_id(order_id) != order_id:
         stories.could_not_look(tx, node, reason, now)
-        return Result(None)
-    if node is None or node.state not in _AT_WORK:
-        return Result(None)
+    elif is_current and node.state in _AT_WORK:
+        after = _fail(tx, node, reason, site, now, cause)
+    return _answered(tx, node, after, session, peer, order_id, site, now)
+
+
+def _fail(tx: Tx, node: Node, reason: str, site: Site, now: float, cause: str = "") -> Node:
     step = blame.on_trouble(tx, node, NodeEvent.FAILED, reason, site.policy, cause)
-    moved = transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
-    return Result(None, transitions.wakes(node, moved))
+    return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
-def _current(tx: Tx, peer: Peer, order_id: str) -> Node | None:
-    """Return the peer's node, locked, if the order is the node's current one; None if it is an
-    earlier one. Raises `Refused` for an order of another node."""
-    node, _ = sessions.of_peer(tx, peer)
+def _spoken(tx: Tx, peer: Peer, order_id: str) -> tuple[Node, AgentSession, bool]:
+    """Return the peer's node and connection, both locked, and whether the order is the node's
+    current one, not an earlier one. Raises `Refused` for an order of another node."""
+    node, session = sessions.of_peer(tx, peer)
     owner, _, generation = current_id(order_id).partition(".")
     if owner != str(node.id):
         raise Refused("forbidden", f"order {order_id} is not of {node.name}")
-    return node if generation == str(node.generation) else None
+    return node, session, generation == str(node.generation)

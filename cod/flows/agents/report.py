@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cod import notice_texts
 from cod.core import notices
 from cod.core.networks import switch_ports
-from cod.core.nodes import boot_evidence, burnins, node_places, transitions
+from cod.core.nodes import boot_evidence, burnins, next_order, node_places, transitions
 from cod.model import Effect, Node, NodeType, Peer, Refused, Result, Site
+from cod.orders import Order
 from cod.policy.hardware import equal, identity, keep_marks
 from cod.policy.nodes import lifecycle, place
 from cod.states import UNAPPROVED, Disk, NodeEvent, NodeState, Step
@@ -20,6 +21,17 @@ from cod.store.nodes import conflicts, holding, nodes, sessions, types
 from cod.store.scheduler import reservations, vclusters
 
 AGAIN = 3600.0  # seconds in which the same machine's conflict is recorded once
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswer:
+    """The agent's connection, whose node may be another one now, and the order that the agent gets
+    with the answer to its report; None: it gets none yet."""
+
+    peer: Peer
+    order: Order | None
+
+
 _REGISTERED = Step(NodeEvent.REGISTERED, "its first hardware report")
 _APPROVED = Step(NodeEvent.APPROVED, "the site approves new machines by itself")
 
@@ -32,9 +44,9 @@ def report(
     now: float,
     *,
     heard_on: Sequence[tuple[str, ...]] = (),
-) -> Result[Peer | str]:
-    """Store a hardware report; `document` was checked against its schema. Return the peer, whose
-    node may be another one now, or, as a string, the sentence with which the report is refused.
+) -> Result[ReportAnswer | str]:
+    """Store a hardware report; `document` was checked against its schema. Return a `ReportAnswer`, or,
+    as a string, the sentence with which the report is refused.
 
     A report is stored in every state of its node. It changes the state only of a node that waits
     for it: a new machine is registered, a node in the trampoline is settled. A repeated report
@@ -45,8 +57,11 @@ def report(
     """
     node, session = sessions.of_peer(tx, peer)
     if session.reported and _tells_nothing_new(tx, node, peer, document, site):
+        if node.reported_at == now:  # an earlier run of this flow has been committed
+            answer = next_order.answer(tx, node, session, peer, site, now)
+            return Result(ReportAnswer(peer, answer))
         nodes.change(tx, node, reported_at=now, last_seen=now)
-        return Result(peer)
+        return Result(ReportAnswer(peer, None))
     hardware = identity.read(document)
     near = nodes.neighbours(tx, node.id, hardware.macs, hardware.uuid, hardware.serial)
     joining = _join(tx, node, peer, hardware, near.owners, near.twins, site, now)
@@ -90,12 +105,12 @@ def report(
     columns.update(remembered)
     stored = nodes.changed(node, columns)
     after = _move_on(tx, stored, columns, moved, site, now, held=near.held)
-    effects = transitions.wakes(stored, after)
-    if not session.reported:
-        sessions.set_reported(tx, peer)
-        if after.generation == stored.generation:  # otherwise `wakes` has this effect already
-            effects = (*effects, Effect("wake", "orders"))
-    return Result(peer, effects)
+    order = next_order.answer(tx, after, session, peer, site, now, reports=True)
+    effects = transitions.wakes(stored, after, look=order is None)
+    # after a transition, `wakes` has this effect already
+    if order is None and not session.reported and after.generation == stored.generation:
+        effects = (*effects, Effect("wake", "orders"))
+    return Result(ReportAnswer(peer, order), effects)
 
 
 def _tells_nothing_new(tx: Tx, node: Node, peer: Peer, document: str, site: Site) -> bool:

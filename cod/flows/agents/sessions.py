@@ -106,9 +106,8 @@ def open(
     if columns:
         moved = nodes.change(tx, moved, **columns, last_seen=now)
     epoch = sessions.open(tx, node.id, server, session.address, now, older)
-    return Result(
-        Opened(Peer(node.id, server, epoch, session.mac), node.name), transitions.wakes(node, moved)
-    )
+    opened = Opened(Peer(node.id, server, epoch, session.mac), node.name)
+    return Result(opened, transitions.wakes(node, moved, look=False))  # it reports first
 
 
 def _is_heard(
@@ -165,7 +164,7 @@ def _rebooted(tx: Tx, node: Node, site: Site, now: float) -> Node:
         step = Step(NodeEvent.ASKED, cause)
     else:
         return node
-    step = replace(step, columns={**step.columns, "last_seen": now})
+    step = replace(step, columns={**step.columns, "last_seen": now}, connects=True)
     return transitions.apply(tx, node, step, now=now, actor="agent", policy=site.policy)
 
 
@@ -188,7 +187,7 @@ def lost(tx: Tx, peer: Peer, site: Site, now: float) -> Result[bool]:
     else:
         return Result(True)
     moved = transitions.apply(tx, node, step, now=now, actor="confd", policy=site.policy)
-    return Result(True, transitions.wakes(node, moved))
+    return Result(True, transitions.wakes(node, moved, look=False))
 
 
 def held(tx: Tx, server: str, now: float) -> dict[int, int]:

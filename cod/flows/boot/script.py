@@ -68,9 +68,9 @@ def _plan(
         else None
     )
     configuration = template.parse(row.document) if row else None
-    named = (
+    named = (  # only a diskless system boots from images
         images.resolve(tx, template.image_names(configuration), owner_of(row.name))
-        if row and configuration
+        if row and configuration and configuration.diskless
         else {}
     )
     plan = boot.plan(

@@ -14,8 +14,9 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.protocol import Protocol
 
 from cod.flows.agents import progress, report, sessions
-from cod.model import BootSecret, Meter, Peer, Refused
+from cod.model import BootSecret, Effect, Meter, Peer, Refused
 from cod.net.confd.server import ConfdServer
+from cod.orders import Order
 from cod.wire import xmldoc
 from cod.wire.confd import protocol
 from cod.wire.confd.messages import Ack, Done, Error, Failed, Heartbeat, Message, Progress, Report
@@ -51,6 +52,7 @@ class AgentConnection(Protocol):
         self.name = self.address = "?"
         self.heard_at = server.reactor.seconds()
         self.dead = False
+        self.ordered = 0  # generation of the newest order that was sent on it
         self.is_stranger = False
         self._meter: Meter | None = None  # by what to ask whether its machine is on
         self._about: dict[str, str] = {}
@@ -262,18 +264,25 @@ class AgentConnection(Protocol):
             self._log.warning("%s: its report is refused: %s", self.name, result.value)
             self.send(Error("refused", result.value))
             return
+        peer = result.value.peer
         # closed meanwhile: the session must still end
         if self._side.state is not protocol.State.OPEN:
-            server.lose_later(result.value)
+            server.lose_later(peer)
             server.effects(result.effects)
             return
-        if self.peer != result.value:
+        if self.peer != peer:
             del server.nodes[self.peer.node_id]
-            self.peer = result.value
-            server.adopt(self, result.value)
-        server.seen.pop(result.value.node_id, None)  # the flow has written it
-        self.send(Ack())
-        server.effects(result.effects)
+            self.peer = peer
+            server.adopt(self, peer)
+        server.seen.pop(peer.node_id, None)  # the flow has written it
+        self._answer(Ack(), result.value.order, result.effects)
+
+    def _answer(self, ack: Ack, order: Order | None, effects: Iterable[Effect]) -> None:
+        """Acknowledge a message, and send the order that came of it."""
+        self.send(ack)
+        if order is not None and self.peer is not None:
+            self.server.send_order(self.peer.node_id, self.peer.epoch, order)
+        self.server.effects(effects)
 
     async def _progress(self, message: Progress) -> None:
         """Write the agent's progress now, or keep it, in place of an older report, until it is
@@ -331,8 +340,7 @@ class AgentConnection(Protocol):
             message.namesakes,
             message.disks,
         )
-        self.send(Ack(message.order))
-        server.effects(result.effects)
+        self._answer(Ack(message.order), result.value, result.effects)
 
     async def _failed(self, message: Failed) -> None:
         server = self.server
@@ -349,8 +357,7 @@ class AgentConnection(Protocol):
             server.clock(),
             message.cause,
         )
-        self.send(Ack(message.order))
-        server.effects(result.effects)
+        self._answer(Ack(message.order), result.value, result.effects)
 
     _STEPS: ClassVar[
         dict[type, Callable[[AgentConnection, Any], Coroutine[Deferred[Any], Any, None]]]

@@ -106,6 +106,7 @@ class Connection(Interface):
     peer: Peer | None
     heard_at: float
     dead: bool
+    ordered: int
     is_stranger: bool
 
     def send(self, message: Message) -> None:
@@ -358,16 +359,24 @@ class ConfdServer(Service):
             self._unsent = {
                 (node_id, epoch)
                 for node_id, epoch, order in result.value
-                if not self._send(node_id, epoch, order)
+                if not self.send_order(node_id, epoch, order)
             }
             self.effects(result.effects)
         except Exception:  # the next look may fare better
             log.exception("looking for orders")
 
-    def _send(self, node_id: int, epoch: int, order: Order) -> bool:
+    def send_order(self, node_id: int, epoch: int, order: Order) -> bool:
+        """Send an order on a connection; return False if the connection is gone.
+
+        An order of an earlier generation than the last one is left out. The look for orders may
+        have found it before the answer to a message overtook it."""
         connection = self.nodes.get(node_id)
         if not (connection and connection.peer and connection.peer.epoch == epoch):
             return False
+        generation = int(order.id.partition(".")[2])
+        if generation < connection.ordered:
+            return True
+        connection.ordered = generation
         self.counts["orders"] += 1
         log.info(
             "%s: order %s: %s",

@@ -38,12 +38,14 @@ _WHAT_WAITS = Prepared(
 class WhatWaits(NamedTuple):
     """Facts that decide, beside a node's row, what becomes of the node in the trampoline.
 
+    has_work   the node has a capture, also one that is over, or an open burn-in
     capture    the node waits for its capture
     burnin     the burn-in that `wanted` returns
     held       the node is held by itself (`nodes.HELD`)
     site_held  the site is held
     """
 
+    has_work: bool
     capture: bool
     burnin: Burnin | None
     held: bool
@@ -66,7 +68,8 @@ def what_waits(tx: Tx, node_id: int) -> WhatWaits:
     """Return what decides, beside the node's row, what becomes of it in the trampoline."""
     [(capture, tested, held, site_held)] = _WHAT_WAITS.rows(tx, {"node": node_id})
     burnin = wanted(tx, node_id) if tested else None
-    return WhatWaits(capture == CaptureState.WANTED, burnin, bool(held), bool(site_held))
+    known = capture is not None or bool(tested)
+    return WhatWaits(known, capture == CaptureState.WANTED, burnin, bool(held), bool(site_held))
 
 
 def of_node(tx: Tx, node_id: int, limit: int) -> list[Burnin]:

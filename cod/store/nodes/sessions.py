@@ -44,6 +44,7 @@ _FORGET_REPORTS = Prepared(
     .values(reported=False, epoch=_s.epoch + bindparam("newer"))
 )
 _REPORTED = Prepared(update(t.sessions).where(*_PEERS).values(reported=True))
+_SENT = Prepared(update(t.sessions).where(*_PEERS, _s.reported))
 # the node's row comes first: every transaction that locks both rows locks the node's first
 _OF_PEER = Prepared(
     nodes.ROWS.select.add_columns(*ROWS.columns)
@@ -135,9 +136,17 @@ def hand_over(tx: Tx, peer: Peer, node_id: int) -> Peer:
     return replace(peer, node_id=node_id)
 
 
-def set_reported(tx: Tx, peer: Peer) -> None:
-    """Record that the agent has reported on this connection, and waits for orders."""
-    _REPORTED.write(tx, _values(peer))
+def set_reported(tx: Tx, peer: Peer, order: str = "") -> bool:
+    """Record that the agent has reported on this connection, and that the order with this id was
+    sent on it; '': the agent waits for one. Return whether the connection is the node's newest."""
+    sent = {"order_sent": order} if order else {}
+    return _REPORTED.write(tx, _values(peer) | sent) == 1
+
+
+def set_sent_to(tx: Tx, peer: Peer, order: str) -> bool:
+    """Record that the order with this id was sent on the connection; return False, and record
+    nothing, if no order may be sent on it, or if it is no longer the node's newest."""
+    return _SENT.write(tx, _values(peer) | {"order_sent": order}) == 1
 
 
 def forget_all(tx: Tx, node_ids: Sequence[int]) -> None:
