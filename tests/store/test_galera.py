@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
+from pathlib import Path
 
 import pymysql
 import pytest
@@ -20,6 +21,7 @@ from cod.store import engine as database
 from cod.store import tables as t
 from cod.store.people import people as users
 from tests.galera import Galera, GaleraNode, needs_galera
+from tests.store.test_haproxy import needs_haproxy, proxy_before
 from tests.store.test_pool import Calls
 from tests.waiting import until
 
@@ -173,17 +175,21 @@ def all_go_on(cluster: Galera, old: GaleraNode, servers: list[Server]) -> Galera
     return found
 
 
+def make_marks(cluster: Galera, name: str) -> None:
+    """Make a database for marks."""
+    cluster.nodes[0].execute(
+        f"CREATE DATABASE {name} CHARACTER SET utf8mb4",
+        f"CREATE TABLE {name}.marks (id INT PRIMARY KEY, port INT)",
+        f"CREATE TABLE {name}.newest (id INT PRIMARY KEY)",
+        f"INSERT INTO {name}.newest VALUES (0)",
+    )
+
+
 def test_two_servers_go_on_at_one_node_after_another(cluster: Galera) -> None:
-    made = database.connect(f"mysql+pymysql://root@{cluster.hosts[0]}/mysql")
-    with made.begin() as tx:
-        tx.exec_driver_sql("CREATE DATABASE cod CHARACTER SET utf8mb4")
-    made.dispose()
+    make_marks(cluster, "cod")
     made = database.connect(f"mysql+pymysql://root@{cluster.hosts[0]}/cod")
     with made.begin() as tx:
         t.metadata.create_all(tx, tables=[t.database_lease])
-        tx.exec_driver_sql("CREATE TABLE marks (id INT PRIMARY KEY, port INT)")
-        tx.exec_driver_sql("CREATE TABLE newest (id INT PRIMARY KEY)")
-        tx.exec_driver_sql("INSERT INTO newest VALUES (0)")
     made.dispose()
     servers = [Server(cluster.url("cod")) for _ in range(2)]
     for server in servers:
@@ -228,3 +234,63 @@ def test_two_servers_go_on_at_one_node_after_another(cluster: Galera) -> None:
     # nobody wrote at two nodes in turn
     (epoch,) = first.rows("SELECT epoch FROM cod.database_lease")[0]
     assert len(list(groupby(rows, lambda row: row[1]))) == epoch == 4
+
+
+@needs_haproxy
+def test_two_servers_behind_haproxy_lose_nothing(cluster: Galera, tmp_path: Path) -> None:
+    first, second, third = cluster.nodes
+    make_marks(cluster, "behind")
+    first.execute("CREATE USER haproxy")
+
+    def all_write_at(*nodes: GaleraNode) -> None:
+        """Wait until the newest mark is made at one of these nodes, and all servers make more."""
+        newest = "SELECT port FROM behind.marks ORDER BY id DESC LIMIT 1"
+        ports = [node.port for node in nodes]
+        until(lambda: third.rows(newest)[0][0] in ports, seconds=120, every=0.2)
+        for server in servers:
+            server.makes_more()
+
+    with proxy_before(cluster.hosts, tmp_path) as port:
+        servers = [Server(f"mysql+pymysql://root@127.0.0.1:{port}/behind") for _ in range(2)]
+        for server in servers:
+            server.makes_more()
+        all_write_at(first)
+
+        first.kill()
+        all_write_at(second, third)
+        cluster.start(first)
+        all_write_at(first)  # which the proxy prefers
+
+        stale = pymysql.connect(host="127.0.0.1", port=first.port, user="root", database="behind")
+        stale.cursor().execute("UPDATE newest SET id = -1")
+        first.freeze()
+        all_write_at(second, third)
+        first.thaw()
+        with pytest.raises(pymysql.Error) as refused:
+            stale.commit()
+        assert refused.value.args[0] in (1047, 1180, 1213, 2006, 2013)
+        all_write_at(first)
+
+        # the proxy leads to a host that lags: it applies nothing, as during a backup
+        led = "SELECT 1 FROM information_schema.processlist WHERE db = 'behind'"
+        second.execute("SET GLOBAL wsrep_desync = ON")
+        with second.connect() as backup:
+            backup.cursor().execute("FLUSH TABLES WITH READ LOCK")
+            for server in servers:
+                server.makes_more()
+            first.kill()
+            until(lambda: second.rows(led))
+        all_write_at(second, third)
+        second.execute("SET GLOBAL wsrep_desync = OFF")
+        cluster.start(first)
+        first.execute("SET GLOBAL wsrep_desync = ON")
+        all_write_at(first)
+        first.execute("SET GLOBAL wsrep_desync = OFF")
+        for server in servers:
+            server.close()
+
+    reported = [number for server in servers for number in server.made]
+    assert len(reported) == len(set(reported))
+    for node in cluster.nodes:
+        rows = node.rows("SET STATEMENT wsrep_sync_wait = 1 FOR SELECT id FROM behind.marks")
+        assert {number for (number,) in rows} >= set(reported)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,12 @@ from tests.store.test_pool import Calls, add_node, names
 from tests.store.test_writer_lease import Pair, nodes_at
 from tests.waiting import until
 
+needs_haproxy = pytest.mark.skipif(not shutil.which("haproxy"), reason="haproxy is not installed")
 pytestmark = [
     pytest.mark.mariadb,
     pytest.mark.mariadb_always,
     pytest.mark.slow,
-    pytest.mark.skipif(not shutil.which("haproxy"), reason="haproxy is not installed"),
+    needs_haproxy,
 ]
 
 EXAMPLE = DOCS / "examples/haproxy"
@@ -36,27 +38,29 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
     made.stop()
 
 
-@pytest.fixture
-def proxy(pair: Pair, tmp_path: Path) -> Iterator[int]:
-    """Run HAProxy before the pair; return its port."""
+@contextmanager
+def proxy_before(hosts: Sequence[str], folder: Path) -> Iterator[int]:
+    """Run HAProxy, configured as in the example, before these databases; provide its port."""
     port = free_port()
     text = (EXAMPLE / "haproxy.cfg").read_text()
-    text = re.sub(r"\n +server db3.*", "", text)
-    for was, own in {
-        "127.0.0.1:3306": f"127.0.0.1:{port}",
-        "10.0.0.11:3306": pair.hosts[0],
-        "10.0.0.12:3306": pair.hosts[1],
-        "/etc/haproxy/check-writer": str(EXAMPLE / "check-writer"),
-    }.items():
-        assert was in text
-        text = text.replace(was, own)
-    (tmp_path / "haproxy.cfg").write_text(text)
-    pair.first.execute("CREATE USER haproxy")
-    with subprocess.Popen(["haproxy", "-db", "-f", str(tmp_path / "haproxy.cfg")]) as process:
+    text = re.sub(r"\n +server db\d.*", "", text).replace("127.0.0.1:3306", f"127.0.0.1:{port}")
+    text = text.replace("/etc/haproxy/check-writer", str(EXAMPLE / "check-writer"))
+    servers = re.findall(r" +server db\d.*", (EXAMPLE / "haproxy.cfg").read_text())
+    for line, host in zip(servers, hosts, strict=False):
+        text += re.sub(r"10\.0\.0\.\d+:3306", host, line) + "\n"
+    (folder / "haproxy.cfg").write_text(text)
+    with subprocess.Popen(["haproxy", "-db", "-f", str(folder / "haproxy.cfg")]) as process:
         try:
             yield port
         finally:
             process.terminate()
+
+
+@pytest.fixture
+def proxy(pair: Pair, tmp_path: Path) -> Iterator[int]:
+    pair.first.execute("CREATE USER haproxy")
+    with proxy_before(pair.hosts, tmp_path) as port:
+        yield port
 
 
 def test_a_server_goes_on_at_the_promoted_host_and_stays_there(pair: Pair, proxy: int) -> None:
