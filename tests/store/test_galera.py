@@ -151,7 +151,7 @@ class Server:
 def mark(tx: Connection) -> int:
     tx.exec_driver_sql("UPDATE newest SET id = id + 1")  # the servers' transactions in turn
     number = int(tx.exec_driver_sql("SELECT id FROM newest").scalar_one())
-    tx.exec_driver_sql(f"INSERT INTO marks VALUES ({number}, @@port)")
+    tx.exec_driver_sql(f"INSERT INTO numbers VALUES ({number}, @@port)")
     return number
 
 
@@ -179,7 +179,7 @@ def make_marks(cluster: Galera, name: str) -> None:
     """Make a database for marks."""
     cluster.nodes[0].execute(
         f"CREATE DATABASE {name} CHARACTER SET utf8mb4",
-        f"CREATE TABLE {name}.marks (id INT PRIMARY KEY, port INT)",
+        f"CREATE TABLE {name}.numbers (id INT PRIMARY KEY, port INT)",
         f"CREATE TABLE {name}.newest (id INT PRIMARY KEY)",
         f"INSERT INTO {name}.newest VALUES (0)",
     )
@@ -215,7 +215,7 @@ def test_two_servers_go_on_at_one_node_after_another(cluster: Galera) -> None:
     cut.cut_off()
     all_go_on(cluster, cut, servers)
     with pytest.raises(pymysql.Error) as refused:
-        cut.rows("SELECT * FROM cod.marks")
+        cut.rows("SELECT * FROM cod.numbers")
     assert refused.value.args[0] == 1047
     cut.join_again()
     until(lambda: cluster.size() == 3)
@@ -229,7 +229,7 @@ def test_two_servers_go_on_at_one_node_after_another(cluster: Galera) -> None:
         node.kill()
     cluster.recover()
     (first, *_others) = cluster.nodes
-    rows = first.rows("SELECT id, port FROM cod.marks ORDER BY id")
+    rows = first.rows("SELECT id, port FROM cod.numbers ORDER BY id")
     assert {number for number, _port in rows} >= set(reported)
     # nobody wrote at two nodes in turn
     (epoch,) = first.rows("SELECT epoch FROM cod.database_lease")[0]
@@ -244,7 +244,7 @@ def test_two_servers_behind_haproxy_lose_nothing(cluster: Galera, tmp_path: Path
 
     def all_write_at(*nodes: GaleraNode) -> None:
         """Wait until the newest mark is made at one of these nodes, and all servers make more."""
-        newest = "SELECT port FROM behind.marks ORDER BY id DESC LIMIT 1"
+        newest = "SELECT port FROM behind.numbers ORDER BY id DESC LIMIT 1"
         ports = [node.port for node in nodes]
         until(lambda: third.rows(newest)[0][0] in ports, seconds=120, every=0.2)
         for server in servers:
@@ -292,5 +292,5 @@ def test_two_servers_behind_haproxy_lose_nothing(cluster: Galera, tmp_path: Path
     reported = [number for server in servers for number in server.made]
     assert len(reported) == len(set(reported))
     for node in cluster.nodes:
-        rows = node.rows("SET STATEMENT wsrep_sync_wait = 1 FOR SELECT id FROM behind.marks")
+        rows = node.rows("SET STATEMENT wsrep_sync_wait = 1 FOR SELECT id FROM behind.numbers")
         assert {number for (number,) in rows} >= set(reported)

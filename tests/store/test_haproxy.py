@@ -15,9 +15,10 @@ import pytest
 from cod.core.database.writer import connect
 from cod.pool import Pool
 from tests.manual import DOCS
+from tests.pair import Pair
 from tests.ports import free_port
 from tests.store.test_pool import Calls, add_node, names
-from tests.store.test_writer_lease import Pair, nodes_at
+from tests.store.test_writer_lease import nodes_at
 from tests.waiting import until
 
 needs_haproxy = pytest.mark.skipif(not shutil.which("haproxy"), reason="haproxy is not installed")

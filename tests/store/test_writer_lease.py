@@ -3,7 +3,6 @@ to the one that takes over, and commits nothing at the one that has come back.""
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import pymysql
 import pytest
 from sqlalchemy import Engine, exc, text
 
@@ -27,10 +25,10 @@ from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.store import engine as database
 from cod.store import schema
-from cod.store import tables as t
 from cod.store.engine import NoWriter, Tx, code
 from cod.store.mariadb.writer import lease, renew
 from tests.mariadb import UNSYNCED, MariaDB
+from tests.pair import Pair
 from tests.ports import free_port
 from tests.store.test_pool import Calls, add_node, names
 from tests.waiting import until
@@ -45,74 +43,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-class Pair:
-    """Two MariaDB servers, `first` and its replica `second`, with COD's tables.
-
-    url  of both, for a user without the right to write to a replica
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.first, self.second = MariaDB(folder / "first"), MariaDB(folder / "second")
-        self.first.install()
-        shutil.copytree(self.first.data, self.second.data)
-        self.start_first()
-        self._start(self.second, 2, "--rpl-semi-sync-slave-enabled=ON", "--read-only")
-        self.second.execute(
-            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_USER='root', MASTER_USE_GTID=slave_pos,"
-            f" MASTER_PORT={self.first.port}, MASTER_CONNECT_RETRY=1",
-            "START SLAVE",
-        )
-        made = database.connect(self.first.url("cod"))
-        t.metadata.create_all(made)
-        made.dispose()
-        self.first.execute("CREATE USER cod", "GRANT ALL ON cod.* TO cod")
-        self.hosts = [f"127.0.0.1:{server.port}" for server in (self.first, self.second)]
-        self.url = f"mysql+pymysql://cod@{','.join(self.hosts)}/cod"
-        written = self._variable("gtid_binlog_pos", self.first)
-        until(lambda: self._variable("gtid_slave_pos") == written)
-
-    def start_first(self, *options: str) -> None:
-        self._start(self.first, 1, "--rpl-semi-sync-master-enabled=ON", *options)
-
-    def promote(self) -> None:
-        """Make the replica a primary, as the site's fail-over tool does."""
-        self.second.execute("STOP SLAVE IO_THREAD")
-        until(lambda: self._replica("Gtid_IO_Pos") == self._variable("gtid_slave_pos"))
-        self.second.execute("STOP SLAVE", "SET GLOBAL read_only = OFF")
-
-    def _start(self, server: MariaDB, number: int, *options: str) -> None:
-        server.start(
-            f"--server-id={number}",
-            "--log-bin=log",
-            *UNSYNCED,
-            *options,
-        )
-
-    def _replica(self, name: str) -> str:
-        rows = self._rows("SHOW SLAVE STATUS")
-        return str(rows[0][name]) if rows else ""
-
-    def _variable(self, name: str, server: MariaDB | None = None) -> str:
-        return str(self._rows(f"SELECT @@{name} AS found", server)[0]["found"])
-
-    def _rows(self, statement: str, server: MariaDB | None = None) -> list[dict[str, object]]:
-        with (
-            pymysql.connect(
-                host="127.0.0.1",
-                port=(server or self.second).port,
-                user="root",
-                cursorclass=pymysql.cursors.DictCursor,
-            ) as connection,
-            connection.cursor() as cursor,
-        ):
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-
-    def stop(self) -> None:
-        self.first.kill()
-        self.second.kill()
 
 
 @pytest.fixture(autouse=True)
