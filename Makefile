@@ -123,13 +123,14 @@ attack: system-test dev build
 kills: system-test dev build
 	.venv/bin/python -m tests.kills $(SEED)
 
-# Two servers on one database (GALERA=1: on three nodes of a cluster) under faults drawn by a seed, and a check of all
+# Two servers on one database (GALERA=1: on three nodes of a cluster; PAIR=1: on a semi-synchronous pair whose replica is
+# promoted when the primary was killed) under faults drawn by a seed, and a check of all
 # that was acknowledged and of all rows of nodes throughout: make chaos SEED=1 MINUTES=60. Of one server on SQLite whose
 # parts and machines are killed: make server-kills
 MINUTES ?= 60
 CHAOS = .venv/bin/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES) $(if $(JSON),--json)
 chaos: system-test dev
-	$(CHAOS) $(if $(GALERA),--galera)
+	$(CHAOS) $(if $(GALERA),--galera) $(if $(PAIR),--pair)
 
 server-kills: system-test dev
 	$(CHAOS) --hosts 1 --machines 6 --faults part server machine

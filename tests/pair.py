@@ -54,7 +54,7 @@ class Pair:
 
     def start_first(self, *options: str) -> None:
         """Start the first server, as a primary unless the options say otherwise."""
-        self.first.start("--server-id=1", *OPTIONS, *options)
+        self._start(self.first, *options)
 
     def promote(self) -> None:
         """Make the replica the primary, after it has written what it has received."""
@@ -64,25 +64,37 @@ class Pair:
         replica.execute("STOP SLAVE", "RESET SLAVE ALL", "SET GLOBAL read_only = OFF")
         self.primary = replica
 
+    def recover(self) -> None:
+        """Start both after a crash of both: the primary as it was, and then its replica."""
+        self._start(self.primary)
+        self.rejoin(self.replica)
+
     def rejoin(self, server: MariaDB) -> None:
         """Start a server as the primary's replica. The primary reports no commit that the replica
         does not have, from when it has all of before."""
-        number = 1 if server is self.first else 2
         # the role has recovery drop transactions that no replica has confirmed
-        replica = ("--init-rpl-role=SLAVE", "--rpl-semi-sync-slave-enabled=ON", "--read-only")
-        server.start(f"--server-id={number}", *OPTIONS, *replica)
+        confirmed = ("--init-rpl-role=SLAVE", "--rpl-semi-sync-slave-enabled=ON")
+        self._start(server, *confirmed, "--read-only", "--skip-slave-start")
         server.execute(
             "SET GLOBAL gtid_slave_pos = @@gtid_current_pos",
             "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_USER='root', MASTER_USE_GTID=slave_pos,"
             f" MASTER_PORT={self.primary.port}, MASTER_CONNECT_RETRY=1",
             "START SLAVE",
         )
-        written = int(self._variable("gtid_binlog_pos", self.primary).rpartition("-")[2] or 0)
-        until(lambda: self._has(server, written), lambda: self._rows("SHOW SLAVE STATUS", server))
+        written = self._number("gtid_binlog_pos", self.primary)
+        until(
+            lambda: self._number("gtid_slave_pos", server) >= written,
+            lambda: self._rows("SHOW SLAVE STATUS", server),
+        )
         self.primary.execute("SET GLOBAL rpl_semi_sync_master_enabled = ON")
 
-    def _has(self, server: MariaDB, written: int) -> bool:
-        return int(self._variable("gtid_slave_pos", server).rpartition("-")[2] or 0) >= written
+    def _start(self, server: MariaDB, *options: str) -> None:
+        number = 1 if server is self.first else 2
+        server.start(f"--server-id={number}", *OPTIONS, *options)
+
+    def _number(self, name: str, server: MariaDB) -> int:
+        """Return the number of the last transaction of a position."""
+        return int(self._variable(name, server).rpartition("-")[2] or 0)
 
     def _replica(self, name: str) -> str:
         rows = self._rows("SHOW SLAVE STATUS", self.replica)

@@ -25,7 +25,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--hosts", type=int, choices=(1, 2), default=2, help="1: with SQLite")
     parser.add_argument("--machines", type=int, default=12)
-    parser.add_argument("--galera", action="store_true", help="three nodes of it, not one MariaDB")
+    several = parser.add_mutually_exclusive_group()
+    several.add_argument("--galera", action="store_true", help="three nodes of it, not one MariaDB")
+    several.add_argument("--pair", action="store_true", help="a primary with its replica")
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--keep", type=Path, help="copy the servers' logs to this folder")
     parser.add_argument("--json", action="store_true")
@@ -34,7 +36,8 @@ def main() -> None:
     told = sys.stderr if options.json else sys.stdout
     print(f"seed {options.seed}, {options.minutes:g} minutes", file=told, flush=True)
     cleaner.start()
-    database = "galera" if options.galera else ONE_HOST[options.hosts]
+    one = ONE_HOST[options.hosts]
+    database = "galera" if options.galera else "pair" if options.pair else one
     with running(hosts=options.hosts, machines=options.machines, database=database) as site:
         try:
             run = ChaosRun(site, options.seed, lambda line: print(line, file=told, flush=True))

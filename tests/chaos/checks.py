@@ -113,6 +113,8 @@ class Watch:
             with engine.connect().execution_options(**options) as tx, tx.begin():
                 if len(self._engines) > 1:  # what another node has committed has to be here first
                     tx.exec_driver_sql("SET SESSION wsrep_sync_wait = 1")
+                    if tx.exec_driver_sql("SELECT @@read_only").scalar():
+                        raise _Busy  # a pair's replica, which may lag
                 return flow(tx)
         except pymysql.Error as error:  # of setting the isolation level, which is not translated
             raise _Busy from error

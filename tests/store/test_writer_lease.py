@@ -6,9 +6,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, exc, text
@@ -18,13 +19,15 @@ from cod.core.database.writer import DatabaseWriter, connect
 from cod.doctor.checks import database as doctor
 from cod.doctor.checks import servers
 from cod.doctor.finding import BAD, WARNING, Context
-from cod.model import Site, database_urls
+from cod.flows import servers as presence
+from cod.model import HostPart, Site, database_urls
 from cod.policy.database_writer import LEASE_SECONDS, NOBODY
 from cod.pool import Pool, in_transaction
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
 from cod.store import engine as database
 from cod.store import schema
+from cod.store import servers as store_servers
 from cod.store.engine import NoWriter, Tx, code
 from cod.store.mariadb.writer import lease, renew
 from tests.mariadb import UNSYNCED, MariaDB
@@ -58,12 +61,33 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     found.stop()
 
 
-def nodes_at(server: MariaDB) -> list[str]:
+def done_at(server: MariaDB, flow: Callable[..., Any], **values: object) -> Any:
+    """Return what a flow returns at this host."""
     engine = database.connect(f"mysql+pymysql://root@127.0.0.1:{server.port}/cod")
     try:
-        return in_transaction(engine, names)
+        return in_transaction(engine, flow, **values)
     finally:
         engine.dispose()
+
+
+def nodes_at(server: MariaDB) -> list[str]:
+    return list(done_at(server, names))
+
+
+def test_the_doctor_names_a_replica_that_lags(pair: Pair) -> None:
+    part = HostPart("a", "web", ("10.77.0.1",), "0.1", "0043", 0.0, 100.0, "key")
+
+    def behind() -> list[str]:
+        found = doctor._hosts(database_urls(pair.url))
+        return [each.found for each in found if "behind" in each.found]
+
+    done_at(pair.first, presence.renew, part=part)
+    until(lambda: done_at(pair.second, store_servers.every) == [part])
+    pair.second.execute("STOP SLAVE SQL_THREAD")
+    done_at(pair.first, presence.renew, part=replace(part, seen_at=190.0))
+    assert behind() == [f"{pair.hosts[1]} is 1 min 30 s behind the newest of the other hosts"]
+    pair.second.execute("START SLAVE SQL_THREAD")
+    until(lambda: not behind())
 
 
 def test_the_server_follows_the_lease_and_never_goes_back(pair: Pair) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
@@ -13,11 +14,14 @@ from sqlalchemy.exc import DBAPIError
 
 from cod.core.database.writer import PATIENCE, connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
+from cod.flows.servers import RENEWAL
 from cod.model import database_urls
+from cod.quantity import span
 from cod.store import engine as store
 from cod.store import schema, watermarks
 from cod.store.mariadb import host as mariadb
 from cod.store.mariadb import writer
+from cod.store.servers import every
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
 SLOW = 0.1  # seconds of a question
@@ -98,11 +102,14 @@ def findings(context: Context) -> Iterator[Finding]:
 def _hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
     """Yield findings for hosts of the database with a fault. If there is only one host, and it does
     not answer, the next check reports that."""
+    seen: dict[str, dict[tuple[str, str], float]] = {}
     for host, url in urls.items():
         engine = store.connect(url, size=1, patience=PATIENCE)
         try:
             with engine.connect() as tx:
                 state = mariadb.state(tx)
+                with suppress(DBAPIError):  # it has no tables yet, or is not ready
+                    seen[host] = {(each.server, each.part): each.seen_at for each in every(tx)}
         except DBAPIError as error:
             if len(urls) > 1:
                 yield Finding(WARNING, f"{host} does not answer: {error.orig}", REMEDY)
@@ -129,4 +136,23 @@ def _hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
                 f"{host} is in a cluster of {state.cluster_size}, `[server] database` names"
                 f" {len(urls)} hosts",
                 "start the nodes that are missing; `wsrep_cluster_address` names all?",
+            )
+    yield from _behind(seen)
+
+
+def _behind(seen: Mapping[str, Mapping[tuple[str, str], float]]) -> Iterator[Finding]:
+    """Yield findings for hosts that lack the last signs of life of the server's parts, which each
+    part writes by its own clock. `seen`: when each part was seen, by host. The hosts are asked one
+    after another, so that a part may have written in between."""
+    newest: dict[tuple[str, str], float] = {}
+    for parts in seen.values():
+        newest |= {part: max(at, newest.get(part, at)) for part, at in parts.items()}
+    for host, parts in seen.items():
+        behind = max((newest[part] - at for part, at in parts.items()), default=0.0)
+        if behind > 2 * RENEWAL:
+            yield Finding(
+                WARNING,
+                f"{host} is {span(behind)} behind the newest of the other hosts",
+                "does replication run there (SHOW REPLICA STATUS)? It must not become the writer"
+                " before it has caught up",
             )
