@@ -14,14 +14,13 @@ from sqlalchemy.exc import DBAPIError
 
 from cod.core.database.writer import PATIENCE, connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
-from cod.flows.servers import RENEWAL
 from cod.model import database_urls
 from cod.quantity import span
 from cod.store import engine as store
 from cod.store import schema, watermarks
 from cod.store.mariadb import host as mariadb
 from cod.store.mariadb import writer
-from cod.store.servers import every
+from cod.store.servers import SILENT, every
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
 SLOW = 0.1  # seconds of a question
@@ -149,7 +148,7 @@ def _behind(seen: Mapping[str, Mapping[tuple[str, str], float]]) -> Iterator[Fin
         newest |= {part: max(at, newest.get(part, at)) for part, at in parts.items()}
     for host, parts in seen.items():
         behind = max((newest[part] - at for part, at in parts.items()), default=0.0)
-        if behind > 2 * RENEWAL:
+        if behind > SILENT:
             yield Finding(
                 WARNING,
                 f"{host} is {span(behind)} behind the newest of the other hosts",
