@@ -107,6 +107,18 @@ def test_each_fault_on_galera_loses_nothing_and_fences_a_manager() -> None:
 
 
 @pytest.mark.nightly
+def test_a_pair_whose_hosts_are_killed_loses_nothing() -> None:
+    faults = ["database", "crash", "server", "database"]
+    with running(hosts=2, machines=3, database="pair") as site:
+        outcome = ChaosRun(site, 7).run(
+            lambda outcome: len(outcome.story) < len(faults), faults, in_order=True
+        )
+    print(outcome, *outcome.story, sep="\n")
+    assert outcome.violations == []
+    assert outcome.acknowledged > 0
+
+
+@pytest.mark.nightly
 def test_a_server_that_forgets_what_it_has_answered_is_found(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FORGETS)
     planted = {"PYTHONPATH": str(tmp_path)}
