@@ -12,11 +12,12 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from cod.core import leases
+from cod.core.nodes import stories
 from cod.flows.agents import orders
 from cod.flows.nodes import hold
 from cod.flows.nodes import nodes as node_flows
 from cod.model import Refused, Site
-from cod.states import NodeEvent, Step
+from cod.states import NodeEvent, Step, StoryVerdict
 from cod.store import claims, dns_zones, schema, vcms, volumes, watermarks
 from cod.store import tables as t
 from cod.store.backup import backup, restore
@@ -508,6 +509,17 @@ def test_why_an_agent_could_not_look_is_told(tx: Tx, site: Site) -> None:
     peer = lab.boots(1)
     tells(lab, peer, 1, "blank")
     assert verdicts(tx) == {"node1": "agrees"}
+
+
+def test_an_agent_that_cannot_look_takes_back_no_doubt(tx: Tx, site: Site) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive")
+    hold.start(tx, lab.now)
+    peer = lab.boots(1)
+    stories.by_system(tx, lab.node(1).id, StoryVerdict.DIFFERS, "a system ran", lab.now)
+    lab.failed(peer, lab.order(1).id, "the disk /dev/sda cannot be read: I/O error")
+    [(_, story)] = hold.show(tx).nodes
+    assert (story.verdict, story.said) == ("differs", "a system ran")
 
 
 def remembered(engine: Engine) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def could_not_look(tx: Tx, node: Node, reason: str, now: float) -> None:
     """Record why a held node's agent cannot tell what its disks hold. The node's verdict becomes
     SILENT, unless it is DIFFERS already."""
     story = stories.get(tx, node.id, lock=True)
-    if story is not None and story.verdict is not StoryVerdict.DIFFERS:
+    if story is not None and story.verdict != StoryVerdict.DIFFERS:
         sentence = f"its agent could not look: {reason}"
         stories.change(tx, story, verdict=StoryVerdict.SILENT, at=now, said=sentence[:300])
 
