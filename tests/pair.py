@@ -77,7 +77,8 @@ class Pair:
         self._start(server, *confirmed, "--read-only", "--skip-slave-start")
         server.execute(
             "SET GLOBAL gtid_slave_pos = @@gtid_current_pos",
-            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_USER='root', MASTER_USE_GTID=slave_pos,"
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_USER='root',"
+            " MASTER_USE_GTID=slave_pos,"
             f" MASTER_PORT={self.primary.port}, MASTER_CONNECT_RETRY=1",
             "START SLAVE",
         )

@@ -180,8 +180,8 @@ class Manager(Service):
         self._offset = offset
 
     async def _hold(self) -> Claim | None:
-        """Return the claim, renewed in time; None while it is another server's, or the site is held.
-        A hold that has begun since the last look has made the claim void."""
+        """Return the claim, renewed in time; None while it is another server's, or the site is
+        held. A hold that has begun since the last look has made the claim void."""
         now = self._clock()
         before = self._keeper.claim
         claim = await self._keeper.keep(now)

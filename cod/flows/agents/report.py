@@ -45,8 +45,8 @@ def report(
     *,
     heard_on: Sequence[tuple[str, ...]] = (),
 ) -> Result[ReportAnswer | str]:
-    """Store a hardware report; `document` was checked against its schema. Return a `ReportAnswer`, or,
-    as a string, the sentence with which the report is refused.
+    """Store a hardware report; `document` was checked against its schema. Return a `ReportAnswer`,
+    or, as a string, the sentence with which the report is refused.
 
     A report is stored in every state of its node. It changes the state only of a node that waits
     for it: a new machine is registered, a node in the trampoline is settled. A repeated report

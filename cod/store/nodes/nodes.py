@@ -490,7 +490,8 @@ def set_state(
 ) -> Node:
     """Write a transition with all its columns, and a row of the history; return the changed node.
     Only `core.nodes.transitions.move` calls this, as it knows what else a transition changes.
-    Raises `Stale` when the row has moved on. `erased`: how the node's disks were erased, as JSON."""
+    Raises `Stale` when the row has moved on. `erased`: how the node's disks were erased, as JSON.
+    """
     return set_last_state(tx, node, [(event, cause, values)], actor, erased)
 
 
