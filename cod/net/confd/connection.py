@@ -52,7 +52,7 @@ class AgentConnection(Protocol):
         self.name = self.address = "?"
         self.heard_at = server.reactor.seconds()
         self.dead = False
-        self.ordered = 0  # generation of the newest order that was sent on it
+        self.ordered = 0  # generation of the last order that was sent on it
         self.is_stranger = False
         self._meter: Meter | None = None  # by what to ask whether its machine is on
         self._about: dict[str, str] = {}

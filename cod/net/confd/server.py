@@ -338,9 +338,10 @@ class ConfdServer(Service):
         return result
 
     async def _poll(self, notified: bool) -> None:
+        unsent, self._unsent = self._unsent, set()
         try:
-            sure = notified or self._unsent
             site = self.site.current
+            sure = notified or unsent
             if not sure and not await self.pool.read(orders.any_waiting, self.server, site):
                 return
             maker = HostKeyMaker(secrets.token_hex(32), self._host_key) if self._host_key else None
@@ -352,30 +353,32 @@ class ConfdServer(Service):
                 self.clock(),
                 self._inviter,
                 maker,
-                self._unsent,
+                unsent,
                 self._chunk_keys,
                 self._unseal,
             )
-            self._unsent = {
-                (node_id, epoch)
-                for node_id, epoch, order in result.value
-                if not self.send_order(node_id, epoch, order)
-            }
+            for node_id, epoch, order in result.value:
+                self.send_order(node_id, epoch, order)
             self.effects(result.effects)
         except Exception:  # the next look may fare better
+            self._unsent |= unsent
             log.exception("looking for orders")
 
-    def send_order(self, node_id: int, epoch: int, order: Order) -> bool:
-        """Send an order on a connection; return False if the connection is gone.
+    def send_order(self, node_id: int, epoch: int, order: Order) -> None:
+        """Send an order on a connection. If the connection is gone, or the last order was of a
+        later generation, send nothing: the next look finds the node's order again.
 
-        An order of an earlier generation than the last one is left out. The look for orders may
-        have found it before the answer to a message overtook it."""
+        The look for orders may have found an order before the answer to a message overtook it. If
+        the database has lost its last commits, later orders are of earlier generations."""
+        generation = int(order.id.partition(".")[2])
         connection = self.nodes.get(node_id)
         if not (connection and connection.peer and connection.peer.epoch == epoch):
-            return False
-        generation = int(order.id.partition(".")[2])
+            self._unsent.add((node_id, epoch))
+            return
         if generation < connection.ordered:
-            return True
+            self._unsent.add((node_id, epoch))
+            connection.ordered = 0
+            return
         connection.ordered = generation
         self.counts["orders"] += 1
         log.info(
@@ -386,7 +389,6 @@ class ConfdServer(Service):
             extra={"node": connection.name},
         )
         connection.send(order)
-        return True
 
     def _woken(self, effects: Iterable[Effect]) -> None:
         if any(effect.what == "orders" for effect in effects):
