@@ -12,7 +12,6 @@ from cod.policy.nodes.newcomers import Newcomers
 from cod.policy.nodes.subnets import Net, Subnets
 from cod.states import UNAPPROVED, UNREPORTED
 from cod.store.engine import Tx
-from cod.store.nodes import dhcp_batch
 from cod.store.nodes.dhcp_batch import BindingBatch
 
 # seconds that a machine which never reported keeps an address that another new one needs
@@ -71,10 +70,3 @@ def place_of(query: DhcpQuery) -> dict[str, Any]:
     through."""
     relay = None if query.giaddr == "0.0.0.0" else query.giaddr
     return {"relay": relay, "circuit": query.circuit, "remote": query.remote}
-
-
-def read_client(batch: Batch, mac: str) -> DhcpClient:
-    """Add the node with that MAC, which was created during the batch, to the batch's clients, and
-    return it."""
-    batch.clients |= dhcp_batch.clients(batch.tx, [mac])
-    return batch.clients[mac]

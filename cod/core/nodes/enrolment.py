@@ -7,14 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cod.core.networks import dhcp_conflicts
-from cod.core.networks.dhcp_batch import (
-    GIVES_WAY,
-    Batch,
-    decide,
-    free_address,
-    place_of,
-    read_client,
-)
+from cod.core.networks.dhcp_batch import GIVES_WAY, Batch, decide, free_address, place_of
 from cod.model import DhcpClient, DhcpQuery
 from cod.policy.hardware import identity
 from cod.policy.nodes import power
@@ -141,7 +134,8 @@ def enrol(batch: Batch, query: DhcpQuery, net: Net) -> DhcpClient:
     unreported = known is not None and known.reported_at is None and known.state == NodeState.NEW
     if known is not None and unreported and nodes.count_macs(batch.tx, known.id) < MOST_NICS:
         nodes.add_mac(batch.tx, known.id, query.mac)
-        return read_client(batch, query.mac)
+        batch.clients |= dhcp_batch.clients(batch.tx, [query.mac])
+        return batch.clients[query.mac]
     if known is not None:
         dhcp_conflicts.record_same_uuid(batch, query, net, known.name, uuid)
         uuid = None
