@@ -36,13 +36,15 @@ def begin_hold(tx: Tx, why: str, now: float, since: float | None = None) -> None
     generation has grown since, and may have reached that of an installation which the database has
     forgotten.
 
-    Nodes that are out of service stay so until an administrator acts: they may have returned to
-    service since the backup, which the database has forgotten. Each is held when it returns.
+    Nodes that are out of service, or not approved, stay so until an administrator acts: they may
+    have been in service since the backup, which the database has forgotten. Each is held when it
+    returns, or is approved.
     """
     tx.execute(
         insert(t.marks).values(name=watermarks.HOLD, at=now if since is None else since, about=why)
     )
-    watermarks.move(tx, watermarks.LAST_HOLD, watermarks.at(tx, watermarks.LAST_HOLD), now)
+    newest = tx.scalar(select(func.max(t.node_history.c.id))) or 0.0
+    watermarks.move(tx, watermarks.LAST_HOLD, watermarks.at(tx, watermarks.LAST_HOLD), newest)
     forget_agreed(tx)
     rows = select(_n.id, _n.generation - 1, literal(StoryVerdict.SILENT.value)).where(
         _n.state.not_in(_LEFT_OUT), _n.id.not_in(select(_s.node_id))

@@ -17,7 +17,8 @@ ENERGY, POOL, RESERVED = "energy", "pool", "reservations"
 HOLD, LAST_HOLD = "hold", "last hold"
 """RESERVED counts the changes of what reservations in advance leave to other requests: a grant that
 was planned before such a change is stale. HOLD exists while the site is held, and is the time when
-the hold began. LAST_HOLD is the time of the last hold of all, and stays."""
+the hold began. LAST_HOLD stays: the newest transition of a node when the site was held last. By
+times, a node that was out of service then could not be told where servers' clocks differ."""
 DATABASE = "database"
 """Names the database, and counts its losses (`claims.Progress`)."""
 FENCE = "one at a time: "

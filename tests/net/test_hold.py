@@ -907,3 +907,62 @@ def test_a_claim_that_grows_or_was_taken_over_is_no_lost_tail(tx: Tx) -> None:
     gone = claims.progress(tx)
     assert gone is not None
     assert gone.is_behind(seen)
+
+
+def test_an_approval_while_the_site_is_held_writes_to_no_disk(tx: Tx, site: Site) -> None:
+    """The database may have forgotten that the machine was approved, and what it runs."""
+    by_hand = replace(site.policy, auto_approve=False)
+    tests = replace(site.burnin, at_registration=True)
+    lab = Lab(tx, replace(site, policy=by_hand, burnin=tests))
+    lab.machine(1, "new", disk="foreign")
+    peer = lab.boots(1)
+    hold.start(tx, lab.now)
+    node_flows.approve(tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
+    assert verdicts(tx) == {"node1": "silent"}
+    tells(lab, peer, 1, "77.12 n1.web.example.org")
+    assert (lab.node(1).state, "burnin_ordered" in lab.events(1)) == ("quarantined", False)
+
+
+def test_a_machine_that_waited_for_approval_in_a_hold_is_asked_when_it_is_approved(
+    tx: Tx, site: Site
+) -> None:
+    lab = Lab(tx, replace(site, policy=replace(site.policy, auto_approve=False)))
+    lab.machine(1, "new", disk="foreign")
+    peer = lab.boots(1)
+    hold.start(tx, lab.now)
+    hold.end(tx, lab.now + 1.0)
+    lab.tick(10.0)
+    node_flows.approve(tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
+    tells(lab, peer, 1, "blank")
+    assert (lab.node(1).state, verdicts(tx)) == ("inactive", {})
+
+
+@pytest.mark.parametrize("source", ["dhcp", "switch"])
+def test_a_node_whose_agent_has_not_told_is_asked_when_it_returns(
+    tx: Tx, site: Site, source: str
+) -> None:
+    """What makes it differ is more of a doubt than silence."""
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive", generation=1)
+    hold.start(tx, lab.now)
+    tx.execute(update(t.node_stories).values(verdict="differs", source=source))
+    context = flow_context(lab.site, lab.now, "user:root")
+    node_flows.quarantine(tx, context, name="node1", reason="its fan")
+    hold.end(tx, lab.now + 1.0)
+    node_flows.restore(tx, context, name="node1")
+    tells(lab, lab.boots(1), 1, f"{lab.node(1).id}.9 n1.web.example.org")
+    assert lab.node(1).state == "quarantined"
+
+
+def test_a_node_is_asked_when_it_returns_though_the_clock_of_the_hold_was_behind(
+    tx: Tx, site: Site
+) -> None:
+    lab = Lab(tx, site)
+    lab.machine(1, "inactive", disk="dirty", generation=1)
+    context = flow_context(lab.site, lab.now, "user:root")
+    node_flows.quarantine(tx, context, name="node1", reason="its fan")
+    hold.start(tx, lab.now - 60.0)
+    hold.end(tx, lab.now - 50.0)
+    lab.tick(10.0)
+    node_flows.restore(tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
+    assert verdicts(tx) == {"node1": "silent"}

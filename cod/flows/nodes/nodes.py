@@ -39,7 +39,6 @@ from cod.states import (
 )
 from cod.store import stories, views, watermarks
 from cod.store.engine import Tx
-from cod.store.nodes import burnins as burnin_rows
 from cod.store.nodes import nodes, sessions
 from cod.store.nodes import power as wishes
 from cod.store.scheduler import maintenance as windows
@@ -84,7 +83,8 @@ def power_wishes(tx: Tx, *, name: str) -> list[PowerAction]:
 
 
 def approve(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
-    """Accept a new machine into the site: from now on its disks are COD's to write."""
+    """Accept a new machine into the site: from now on its disks are COD's to write. If the machine
+    registered before the site was held last, it is held until it has told what its disks hold."""
     node = nodes.named(tx, name, lock=True)
     if node.state in UNREPORTED:
         raise Refused(
@@ -93,12 +93,11 @@ def approve(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
     if node.state != NodeState.REGISTERING:
         raise Refused("conflict", f"node {name} needs no approval: it is {node.state}", "name")
     approval = Step(NodeEvent.APPROVED, f"approved by {context.actor}")
-    approved = transitions.apply_for(tx, context, node, approval)
+    approved = _into_service(tx, context, node, approval)
     burnins.ask_of_new(tx, node, context.site, context.now, context.actor)
     session = sessions.get(tx, node.id)
     if session is not None and session.reported:
-        step = lifecycle.settle(approved, None, burnin=burnin_rows.wanted(tx, node.id))
-        approved = transitions.apply_for(tx, context, approved, step)
+        approved = transitions.settle(tx, approved, now=context.now, policy=context.site.policy)
     return Result(approved, transitions.wakes(node, approved))
 
 
@@ -171,29 +170,39 @@ def _is_known(node: Node) -> bool:
 
 def restore(tx: Tx, context: FlowContext, *, name: str) -> Result[Node]:
     """Give a node that was taken out of service or retired another chance: it boots into the
-    trampoline. If its machine has told nothing since the site was held last, it is held until the
-    machine has told what its disks hold."""
+    trampoline. If its agent has told nothing since the site was held last, it is held until the
+    agent has told what its disks hold."""
     node = nodes.named(tx, name, lock=True)
     if not _is_known(node):
         why = f"node {name} has never reported: delete it, and add it again"
         raise Refused("conflict", why, "name")
     burnins.ask_on_return(tx, node, context.site, context.now, context.actor)
+    _check_move(node, NodeEvent.RESTORED)
     step = lifecycle.restored(node, f"restored by {context.actor}")
+    restored = _into_service(tx, context, node, step)
+    return Result(restored, transitions.wakes(node, restored))
+
+
+def _into_service(tx: Tx, context: FlowContext, node: Node, step: Step) -> Node:
+    """Apply the step that brings a node into service, and return the node. Hold it if its agent has
+    not told what its disks hold since the site was held last."""
     known = _untold(tx, node)
-    result = _move(tx, context, node, step)
+    returned = transitions.apply_for(tx, context, node, step)
     if known is not None:
         stories.include(tx, node.id, known)
-    return result
+    return returned
 
 
 def _untold(tx: Tx, node: Node) -> int | None:
-    """Return the generation that the disk of a node out of service can have at most, if its machine
+    """Return the generation that the disk of a node out of service can have at most, if its agent
     has not told what the disk holds since the site was held last; otherwise None."""
     story = stories.get(tx, node.id)
     if story is not None:
-        return story.known if story.verdict == StoryVerdict.SILENT else None
-    held_at = watermarks.at(tx, watermarks.LAST_HOLD)
-    return node.generation - 1 if held_at is not None and node.since <= held_at else None
+        is_told = story.source == "agent" or story.verdict == StoryVerdict.AGREES
+        return None if is_told else story.known
+    last = watermarks.at(tx, watermarks.LAST_HOLD)
+    was_out = last is not None and nodes.history(tx, node.id, limit=1)[0]["id"] <= last
+    return node.generation - 1 if was_out else None
 
 
 def moved(tx: Tx, context: FlowContext, *, name: str, also: int | None = None) -> Result[Node]:
@@ -342,11 +351,15 @@ def look_again(tx: Tx, *, after: int, site: Site, now: float) -> Result[int | No
     return Result(batch[-1].id if len(batch) == BATCH else None, tuple(dict.fromkeys(effects)))
 
 
-def _move(tx: Tx, context: FlowContext, node: Node, step: Step) -> Result[Node]:
-    if (NodeState(node.state), step.event) not in NODE_TRANSITIONS:
+def _check_move(node: Node, event: NodeEvent) -> None:
+    if (NodeState(node.state), event) not in NODE_TRANSITIONS:
         raise Refused(
-            "conflict", f"node {node.name} is {node.state}: it cannot be {step.event} now", "name"
+            "conflict", f"node {node.name} is {node.state}: it cannot be {event} now", "name"
         )
+
+
+def _move(tx: Tx, context: FlowContext, node: Node, step: Step) -> Result[Node]:
+    _check_move(node, step.event)
     moved = transitions.apply_for(tx, context, node, step)
     return Result(moved, transitions.wakes(node, moved))
 
