@@ -249,6 +249,7 @@ for _state in (S.EXPECTED, S.NEW, S.REGISTERING, S.OFF, S.TRAMPOLINE, S.INACTIVE
 # tests its disks.
 OWN_SYSTEM = frozenset({S.BOOT, S.ACTIVE})
 WORKING = frozenset({S.WIPE, S.PRIME, S.CAPTURE, S.BURNIN})
+WRITING = WORKING - {S.CAPTURE}  # to the node's disks
 
 # Of the machine, COD knows only its packets and what an administrator entered.
 UNREPORTED = frozenset({S.EXPECTED, S.NEW})

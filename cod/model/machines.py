@@ -382,7 +382,7 @@ class InstallationRecord(NamedTuple):
     state       of the node in that generation; '': its history is deleted
     vcluster_id, created_at  its holder then, and when the holder was made; None: not known
     template    digest of the template of the node's present installation, if that is the one of
-                this generation; '' if it is another
+                this generation, or runs what it left on the disk; '' if it is another
     pending     `template` is still to be installed, perhaps in place of another
     """
 

@@ -966,3 +966,30 @@ def test_a_node_is_asked_when_it_returns_though_the_clock_of_the_hold_was_behind
     lab.tick(10.0)
     node_flows.restore(tx, flow_context(lab.site, lab.now, "user:root"), name="node1")
     assert verdicts(tx) == {"node1": "silent"}
+
+
+def test_a_cached_disk_that_its_holder_runs_boots_as_it_is_after_a_restore(
+    tx: Tx, site: Site
+) -> None:
+    """The mark of such a disk is that of an installation for another vcluster of the group."""
+    lab = Lab(tx, site)
+    lab.machine(1, "trampoline")
+    peer = lab.boots(1)
+    template = lab.template(cache="yes")
+    lab.assign(1, lab.vcluster(template))
+    prime = lab.order(1)
+    lab.done(peer, prime.id)
+    lab.apply(1, Step(NodeEvent.BOOTED, "test"))
+    lab.release(1)
+    lab.boots(1)
+    assert (lab.node(1).state, lab.node(1).disk) == ("inactive", "cached")
+    lab.assign(1, lab.vcluster(template, name="two"))
+    assert lab.node(1).state == "boot"
+    dirty = {"disk": "dirty", "cached_template_id": None, "cached_group_id": None}
+    lab.apply(1, Step(NodeEvent.BOOT_FAILED, "restored", dirty))  # as a restore leaves it
+    hold.start(tx, lab.now)
+    told = json.loads(prime.seed["meta-data"])["cod-installation"]
+    tells(lab, lab.boots(1), 1, f"{prime.id} n1.vc.example.org {told}")
+    hold.end(tx, lab.now)
+    lab.tick(10.0)
+    assert lab.node(1).state == "boot"

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import func, select, update
+from sqlalchemy import and_, func, or_, select, update
 
 from cod.model import Assignment, InstallationRecord, Node, Vcluster
-from cod.states import Disk
+from cod.states import WRITING, Disk
 from cod.store import dns_zones
 from cod.store import tables as t
 from cod.store.engine import Tx, slices
@@ -218,7 +218,7 @@ def set_installation(
 
 def recorded(tx: Tx, node_id: int, generation: int | None) -> InstallationRecord:
     """Return what is known of the node in that generation: what its history says, and its present
-    installation, if that is the one of this generation."""
+    installation, if that is the one of this generation, or runs what it left on the disk."""
     h, v, i, c = t.node_history.c, t.vclusters.c, t.install_images.c, t.config_templates.c
     past = (
         select(h.to_state, v.id, v.created_at)
@@ -227,10 +227,12 @@ def recorded(tx: Tx, node_id: int, generation: int | None) -> InstallationRecord
         .where(h.node_id == node_id, h.generation == generation)
         .order_by(h.id.desc())
     )
+    written = select(func.max(h.generation)).where(h.node_id == node_id, h.to_state.in_(WRITING))
+    runs_cached = and_(i.state == "done", written.scalar_subquery() == generation)
     present = (
         select(c.digest, i.state == "pending")
         .join_from(t.install_images, t.config_templates, c.id == i.template_id)
-        .where(i.node_id == node_id, i.generation == generation)
+        .where(i.node_id == node_id, or_(i.generation == generation, runs_cached))
     )
     return InstallationRecord(
         *(tx.execute(past).first() or ("", None, None)), *(tx.execute(present).first() or ())
