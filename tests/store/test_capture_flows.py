@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, select, update
 from cod.core.nodes import transitions
 from cod.flows.agents import progress, sessions
 from cod.flows.boot import script
-from cod.flows.nodes import captures, deadlines
+from cod.flows.nodes import captures, deadlines, hold
 from cod.flows.nodes import nodes as node_flows
 from cod.flows.people import groups
 from cod.flows.scheduler import vclusters
@@ -682,3 +682,25 @@ def test_a_hardware_change_does_not_cost_the_system(lab: Lab) -> None:
     peer = lab.open(1)
     lab.report(peer, mib=512)
     assert (lab.node(1).state, lab.node(1).disk) == ("boot", Disk.SYSTEM)
+
+
+@pytest.mark.parametrize("later", [0, 9])
+def test_a_capture_under_way_waits_until_the_disk_of_a_held_site_is_known(
+    lab: Lab, later: int
+) -> None:
+    """An old copy in the database's place may name a holder of before: the image would be of
+    another group's disk."""
+    active(lab)
+    node = lab.node(1)
+    written = lab.install(1).generation
+    want(lab)
+    peer = lab.boots(1)
+    assert lab.order(1).action == "capture"
+    hold.start(lab.tx, lab.now)
+    order = lab.order(1)
+    assert order.action == "look"
+    lab.look(peer, order.id, f"{node.id}.{written + later} n1.vc.example.org")
+    if later:
+        assert (lab.node(1).state, show(lab).state) == ("quarantined", "failed")
+    else:
+        assert (lab.order(1).action, show(lab).state) == ("capture", "running")

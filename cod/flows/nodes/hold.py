@@ -15,7 +15,7 @@ from cod import notice_texts
 from cod.core import leases, notices
 from cod.core.nodes import transitions
 from cod.model import FlowContext, Node, NodeStory, Policy, Refused
-from cod.states import OWN_SYSTEM, Disk, NodeEvent, NodeState, Step, StoryVerdict
+from cod.states import OWN_SYSTEM, WORKING, Disk, NodeEvent, NodeState, Step, StoryVerdict
 from cod.store import claims, stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
@@ -26,8 +26,6 @@ LOST = "its database has lost its last commits"
 KEPT = "an administrator keeps it as it is: its machine and the database differ"
 # Nodes that are free by the database: while the site is held, that is not believed.
 _FREE = (NodeState.INACTIVE, NodeState.OFF)
-# Nodes with an order to write, which may be out of date: the disks may hold a system by now.
-_WRITTEN = (NodeState.WIPE, NodeState.PRIME, NodeState.BURNIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class SiteHold:
 
 
 def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
-    """Hold the site; a hold that lasts already goes on. Nodes stop writing to their disks."""
+    """Hold the site; a hold that lasts already goes on. Agents at work stop."""
     if not lasts(tx):
         _begin(tx, why, now)
     return show(tx)
@@ -62,7 +60,8 @@ def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
 def _begin(tx: Tx, why: str, now: float, since: float | None = None) -> None:
     claims.interrupt(tx, claims.MANAGER)  # a plan may take minutes to be carried out
     cause = f"the site is held: {why}"
-    for node in nodes.every(tx, _WRITTEN, lock=True):
+    # an order may be out of date: the disks may hold a system by now, or another holder's
+    for node in nodes.every(tx, sorted(WORKING), lock=True):
         step = Step(NodeEvent.FAILED, cause)
         # the policy's times do not matter: no deadline passes
         transitions.apply(tx, node, step, now=now, actor="hold", policy=Policy())
