@@ -569,6 +569,10 @@ def test_a_port_that_contradicts_the_database_is_left_where_it_is_until_its_node
     context = flow_context(world.site.current, world.clock.seconds(), "user:ann")
     names = {"keep": [node.name], "erase": []}
     world.tx(hold.decide, context, **(names if wanted else {"keep": [], "erase": [node.name]}))
+    world.leaf.refused = {"p1": SwitchError("busy")}
+    world.after(LONGEST_PAUSE)
+    assert (world.port(node).reason, world.port(node).given_up) == ("busy", False)
+    world.leaf.refused = {}
     world.after(LONGEST_PAUSE)
     assert world.leaf.vlans["p1"] == (wanted or 10)
 

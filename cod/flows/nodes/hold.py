@@ -100,8 +100,8 @@ def observe(tx: Tx) -> tuple[bool, Progress | None]:
 
 
 def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> bool:
-    """Hold the site, or hold it anew, if the database is behind what a server has `seen` of it: then
-    it has lost its last commits. Return whether it has. A database without a name gets `name`,
+    """Hold the site, or hold it anew, if the database is behind what a server has `seen` of it:
+    then it has lost its last commits. Return whether it has. A database without a name gets `name`,
     unless that is ''. No message of a machine ever holds the site."""
     found = claims.progress(tx, lock=True)
     if found is None and name:

@@ -225,8 +225,9 @@ def _note(
     if strayed:
         _note_stray(tx, switch, port, vlan, outcome, now)
     seen = {} if outcome.vlan is None else {"applied_vlan": outcome.vlan, "verified_at": now}
-    if outcome.left:  # it is looked at again until its node is not held any more
-        seen |= {"attempts": port.attempts + 1, "next_at": now + policy.pause(port.attempts + 1)}
+    if outcome.left:  # it is looked at again until its node is not held any more; tries begin then
+        next_at = now + policy.pause(port.attempts + 1)
+        seen |= {"attempts": port.attempts + 1, "wished_at": now, "next_at": next_at}
         ports.outcome(tx, port, reason=outcome.error, **seen)
         return
     if not outcome.error:
