@@ -107,6 +107,6 @@ def both(state: str, holder: str | None, known: int, mark: str) -> str:
 
 def is_mark_of(marks: str, recorded: InstallationRecord) -> bool:
     """Return whether `marks`, which agree with the record of their generation, are those of the
-    node's present installation."""
+    node's present installation, or of the cached disk that it runs."""
     mark = read_mark(marks)
     return mark is not None and recorded.template != "" and mark.template in ("", recorded.template)
