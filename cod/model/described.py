@@ -127,7 +127,7 @@ class RecordField:
         one = get_args(self.type)[0] if self.several else self.type
         if isinstance(one, type) and issubclass(one, Enum):
             return tuple(str(each.value) for each in one)
-        return get_args(one) if get_origin(one) is Literal else ()
+        return tuple(map(str, get_args(one))) if get_origin(one) is Literal else ()
 
     def sentence(self, none: str = "null", *details: str) -> str:
         """Return the description without a full stop. `none`: how null is written; `details`:
