@@ -80,9 +80,15 @@ def newcomer(columns: Mapping[str, Any]) -> DhcpClient:
 
 def read(tx: Tx, macs: Collection[str]) -> tuple[dict[str, DhcpClient], BindingBatch]:
     """Return the clients with these MACs, as `clients` does, and the batch of their bindings."""
+    if len(macs) > 1:  # two statements are shared by many, and rows of both are long
+        return clients(tx, macs), BindingBatch(tx, _held(tx, macs))
     rows = _BOTH.rows(tx, {"macs": list(macs)})
     found = {row[0]: DhcpClient(*row[1:_PLACE]) for row in rows if row[0] is not None}
     return found, BindingBatch(tx, [Binding(*row[_PLACE:]) for row in rows if row[0] is None])
+
+
+def _held(tx: Tx, macs: Collection[str]) -> list[Binding]:
+    return [Binding(*row) for row in _OF_MACS.rows(tx, {"macs": list(macs)})]
 
 
 def write_locations(tx: Tx, heard: Sequence[DhcpClient]) -> None:
@@ -130,7 +136,7 @@ class BindingBatch:
         them without the batch."""
         for key in [key for key in self._of if key[0] in macs]:
             del self._of[key]
-        self._hold([Binding(*row) for row in _OF_MACS.rows(self._tx, {"macs": list(macs)})])
+        self._hold(_held(self._tx, macs))
 
     def get(self, mac: str, kind: str, subnet: str) -> Binding | None:
         """Return the client's binding, even if it has expired; None if there is none."""
