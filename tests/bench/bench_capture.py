@@ -122,6 +122,7 @@ def server(folder: Path) -> Iterator[tuple[str, Any]]:
             state="capture",
             generation=1,
             disk="foreign",
+            attributes=f'<node><disk size="{SIZE}"/></node>',
         )
         sessions.open(tx, node.id, "bench", "127.0.0.1", 0.0)
         captures.put(
