@@ -28,7 +28,7 @@ from tests.bench.arena import Measure, Smoke, write
 NODES = MACHINES = 5000
 OVER, PATIENCE = 100.0, 1200.0
 SMOKE = Smoke(
-    rows=("restore of", "boot of a held node"),
+    rows=("restore of", "switched on", "boot of a held node"),
     sizes={"NODES": 50, "MACHINES": 10, "OVER": 1.0},
     system=True,
 )
