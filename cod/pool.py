@@ -10,7 +10,8 @@ is run again only if the database does not have its work; any other flow has to 
 run does no harm.
 
 ``pool.run_together`` is for many small messages: those that wait at the same time share one
-transaction and its commit.
+transaction and its commit. After a transaction of few messages the next ones gather for a moment,
+as a commit costs as much as a message; a message that comes after a pause never waits.
 
 SQLite has one writer thread a process, MariaDB has several. Jobs wait in a priority queue: DHCP (0)
 before agents (1) before everything else (5).
@@ -47,6 +48,9 @@ RACES = 4
 # most flows in one shared transaction, and the seconds after which it takes no further flow: DHCP
 # waits for its end, and on SQLite so do the writers of other processes
 SHARING, SHARING_FOR = 64, 0.1
+# a transaction that fewer messages than `FEW` shared is followed by `REST` seconds in which the
+# next ones gather; on a busy server more wait already, and nothing rests
+FEW, REST = 8, 0.01
 
 log = logging.getLogger("cod.pool")
 
@@ -82,7 +86,8 @@ _AGAIN = object()  # in place of an outcome: the call has to run again, alone
 
 
 class Pool:
-    """A queue of flows and the threads that run them. `reactor` needs only `callFromThread`."""
+    """A queue of flows and the threads that run them. `reactor` needs only `callFromThread` and
+    `callLater`."""
 
     def __init__(
         self,
@@ -102,7 +107,8 @@ class Pool:
         self._order = itertools.count()
         self._gathered: deque[_Call[Any]] = deque()  # they wait for the next shared transaction
         self._gathering = threading.Lock()
-        self._sharing = False  # a shared transaction is queued or under way
+        self._sharing = False  # a shared transaction is queued, under way, or rested after
+        self._resting = False
         self._closing = threading.Event()
         count = threads or (1 if engine.dialect.name == "sqlite" else 4)
         self._threads = [
@@ -153,7 +159,7 @@ class Pool:
             self._gathered.append(call)
             begins, self._sharing = not self._sharing, True
         if begins:
-            self._jobs.put((NODES, next(self._order), self._share))
+            self._share_more()
         return call.done
 
     def read(
@@ -227,7 +233,9 @@ class Pool:
 
     def close(self) -> None:
         """Finish what is queued, then end the threads. Blocks for at most ten seconds."""
-        self._closing.set()
+        with self._gathering:
+            self._closing.set()
+        self._end_rest()
         for _ in self._threads:
             self._jobs.put((99, next(self._order), None))
         for thread in self._threads:
@@ -260,13 +268,14 @@ class Pool:
         raise AssertionError("unreachable")
 
     def _share(self) -> None:
-        """Run the waiting flows in one shared transaction; queue the next such transaction if more
-        have come.
+        """Run the waiting flows in one shared transaction; queue the next such transaction, after a
+        rest if the flows were few.
 
         If the transaction as a whole fails, each flow runs again alone, and is retried like any
         other flow.
         """
         calls = [self._gathered.popleft()]
+        failed = False
         try:
             try:
                 with self.engine.begin() as tx:
@@ -278,11 +287,15 @@ class Pool:
                     outcomes = self._run_all(tx, calls, _run_in_savepoint)
         except BaseException as error:
             log.warning("database: %s; trying again one by one", type(error).__name__)
+            failed = True  # those that were not begun have waited
             outcomes = [_AGAIN] * len(calls)
         with self._gathering:
-            more = self._sharing = bool(self._gathered)
-        if more:
-            self._jobs.put((NODES, next(self._order), self._share))
+            rests = not failed and len(calls) < FEW and not self._closing.is_set()
+            self._resting = rests
+        if rests:
+            self._reactor.callFromThread(self._reactor.callLater, REST, self._end_rest)
+        else:
+            self._share_more()
         ended = []
         for call, outcome in zip(calls, outcomes, strict=True):
             if outcome is _AGAIN:
@@ -291,6 +304,19 @@ class Pool:
                 self._observed(call, not isinstance(outcome, Failure))
                 ended.append((call.done, outcome))
         self._reactor.callFromThread(_tell, ended)
+
+    def _end_rest(self) -> None:
+        with self._gathering:
+            rested, self._resting = self._resting, False
+        if rested:
+            self._share_more()
+
+    def _share_more(self) -> None:
+        """Queue a shared transaction if flows wait for one."""
+        with self._gathering:
+            self._sharing = bool(self._gathered)
+        if self._sharing:
+            self._jobs.put((NODES, next(self._order), self._share))
 
     def _run_all(
         self, tx: Tx, calls: list[_Call[Any]], run: Callable[[_Call[Any], Tx], Any]

@@ -29,9 +29,11 @@ from cod.pool import Pool
 from cod.workers.lost_commits import LostCommits
 
 PERIOD = 1.0  # seconds between looks
-# After a look, wake-ups are gathered for the time that the look took, times this factor, at most
-# `PERIOD`: after an outage each machine's report is a wake-up, and one look handles all of them.
+# After a look, wake-ups are gathered for the time that the look took, times this factor, from
+# `LEAST` to `PERIOD`: after an outage each machine's report is a wake-up, and one look handles all
+# of them.
 GATHERED = 3
+LEAST = 0.2  # seconds
 PATIENCE = 10.0  # seconds after which a pass is run although nothing seems to have changed
 # seconds without a jump of the wall clock after which leases may run out
 CALM = 60.0
@@ -103,23 +105,29 @@ class Manager(Service):
                 away = self._pool.is_away(error)
                 log.error("the manager's pass failed: %s", error, exc_info=not away)
             took = self._reactor.seconds() - began
-            gathered = min(PERIOD, GATHERED * max(0.0, took))
-            self._gathers = True
-            await self._rest(gathered)
-            self._gathers = False
-            if not self._woken:
-                await self._rest(PERIOD - gathered)
+            await self._rest(min(PERIOD, max(LEAST, GATHERED * took)))
         await self._keeper.give_up()
 
-    async def _rest(self, seconds: float) -> None:
-        """Wait `seconds`, or until `_go_on` is called."""
-        if not self.running or seconds <= 0:
+    async def _rest(self, gathered: float) -> None:
+        """Wait until the next look is due: `PERIOD`, or until the first wake-up, but at least
+        `gathered` seconds."""
+        if not self.running:
             return
+        self._gathers = True
         self._pause = Deferred()
-        call = self._reactor.callLater(seconds, self._go_on)
+        calls = [
+            self._reactor.callLater(gathered, self._end_gathering),
+            self._reactor.callLater(PERIOD, self._go_on),
+        ]
         await self._pause
-        if call.active():
-            call.cancel()
+        for call in calls:
+            if call.active():
+                call.cancel()
+
+    def _end_gathering(self) -> None:
+        self._gathers = False
+        if self._woken:
+            self._go_on()
 
     async def _look(self) -> None:
         woken, self._woken = self._woken, False

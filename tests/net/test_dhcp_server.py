@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy.exc import IntegrityError
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
 
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpQuery, Site, SiteRef, Subnet
 from cod.net.dhcp.server import DhcpServer
-from cod.pool import Pool
+from cod.pool import FEW, REST, Pool
 from cod.wire import dhcp as wire
 from tests.ports import free_port
 
@@ -236,3 +238,42 @@ def test_rubbish_is_dropped_and_the_next_good_client_answered(stand: Stand) -> N
                 pass
     assert stand.server.counts["dropped", "malformed"] > 1000
     assert stand.server.counts["dropped", "failed"] == 0
+
+
+class Instant:
+    """A pool that answers nobody, at once."""
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+
+    def run_at(self, _: int, __: object, queries: list[DhcpQuery], *___: object) -> Deferred[Any]:
+        self.batches.append(len(queries))
+        return succeed([None] * len(queries))
+
+
+class Handmade(Clock):
+    """A reactor whose sockets are read when the test says so."""
+
+    def addReader(self, _: object) -> None:
+        pass
+
+    removeReader = addReader
+
+
+def test_after_a_batch_of_few_messages_gather_and_after_one_of_many_they_do_not(site: Site) -> None:
+    lab = replace(site.subnets[0], interface=None, server=HERE, relay=HERE)
+    clock, pool, port = Handmade(), Instant(), free_port(socket.SOCK_DGRAM)
+    server = DhcpServer(clock, pool, SiteRef(replace(site, subnets=(lab,))), lab, port=port)
+    server.startService()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.sendto(discover(1), (HERE, port))
+        server.doRead()
+        for number in range(2, 2 + FEW):
+            client.sendto(discover(number), (HERE, port))
+        assert pool.batches == [1]
+        clock.advance(REST)
+        assert pool.batches == [1, FEW]
+        client.sendto(discover(99), (HERE, port))
+        server.doRead()
+        assert pool.batches == [1, FEW, 1]
+    server.stopService()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, exc, select, text
 from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
 
 from cod.pool import RACES, Pool
 from cod.states import NodeState
@@ -30,10 +31,13 @@ pytestmark = pytest.mark.mariadb_always
 
 
 class Calls:
-    """A reactor as far as the pool needs one: runs what threads hand over when the test asks."""
+    """A reactor as far as the pool needs one: runs what threads hand over when the test asks, and
+    calls when `clock` is moved."""
 
     def __init__(self) -> None:
         self.waiting: queue.Queue[Callable[[], None]] = queue.Queue()
+        self.clock = Clock()
+        self.callLater = self.clock.callLater
 
     def callFromThread(self, f: Callable[..., None], *args: Any) -> None:
         self.waiting.put(lambda: f(*args))

@@ -14,7 +14,7 @@ import cod.pool
 from cod.flows.boot import script
 from cod.model import BootPlan, Site, SiteRef
 from cod.net.bootdocs import BootDocs
-from cod.pool import SHARING, URGENT, Pool
+from cod.pool import FEW, REST, SHARING, URGENT, Pool
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from tests.mariadb import UNSYNCED, MariaDB
@@ -213,3 +213,30 @@ def test_a_boot_script_goes_before_what_people_ask(
     docs = BootDocs(held.pool, SiteRef(site), lambda: 0.0)
     held.go(usual, docs.ipxe("52:54:00:00:00:01", "10.77.1.1"))
     assert ran == ["script", "usual"]
+
+
+def test_what_comes_soon_after_a_few_shares_the_next_transaction(
+    held: Held, engine: Engine
+) -> None:
+    assert held.go(held.pool.run_together(add_node, "a")) == ["a"]
+    soon = [held.pool.run_together(add_node, name) for name in ("bb", "ccc")]
+    held.calls.result(held.pool.read(names))  # the thread had nothing else to do
+    assert added(engine) == ["a"]
+    before = held.commits
+    held.calls.clock.advance(REST)
+    assert held.calls.result(gatherResults(soon)) == ["bb", "ccc"]
+    assert held.commits == before + 1
+
+
+def test_after_many_the_next_transaction_does_not_wait(held: Held, engine: Engine) -> None:
+    many = ["n" * (number + 1) for number in range(FEW)]
+    held.go(*(held.pool.run_together(add_node, name) for name in many))
+    held.calls.result(held.pool.run_together(add_node, "late" * FEW))
+    assert len(added(engine)) == FEW + 1
+
+
+def test_what_gathers_when_the_pool_closes_is_done(held: Held, engine: Engine) -> None:
+    held.go(held.pool.run_together(add_node, "a"))
+    held.pool.run_together(add_node, "bb")
+    held.pool.close()
+    assert added(engine) == ["a", "bb"]

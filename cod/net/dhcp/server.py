@@ -2,10 +2,10 @@
 relays.
 
 All messages that wait in the socket are read at once and answered as one batch, in one transaction.
-While the database thread works, the next batch gathers in the kernel (group commit). Replies leave
-after the commit. A batch whose flow raises is run again one message at a time, so that a message
-which triggers a bug fails alone, and a message that another server has entered first is answered
-from that server's rows.
+While the database thread works, and for a moment after a batch of few, the next batch gathers in
+the kernel (group commit). Replies leave after the commit. A batch whose flow raises is run again
+one message at a time, so that a message which triggers a bug fails alone, and a message that
+another server has entered first is answered from that server's rows.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from twisted.python.failure import Failure
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpAnswer, DhcpQuery, SiteRef, Subnet
 from cod.net.socketservice import SocketService
-from cod.pool import URGENT, Pool
+from cod.pool import FEW, REST, URGENT, Pool
 from cod.wire import dhcp as wire
 
-# messages in one transaction; the burst of their replies fits a relay's usual socket buffer (208
-# KiB)
-BATCH = 192
+# Messages in one transaction. Their replies leave in one burst: of 192 a relay with a usual socket
+# buffer (208 KiB) that was sending meanwhile lost 3 to 5 of 100, of 64 next to none.
+BATCH = 64
 BUFFER = 8 * 2**20  # bytes that wait in the kernel: 1,000 machines that are switched on together
 LONGEST = 2048  # bytes; a longer datagram is cut off and does not decode
 
@@ -52,7 +52,7 @@ class DhcpServer(SocketService):
     Without an interface it answers what is sent to `subnet`'s server address: relayed messages and
     renewals.
 
-    reactor   needs addReader and removeReader
+    reactor   needs addReader, removeReader and callLater
     clock     seconds since the epoch
     port      where to listen; replies to clients and relays go where RFC 2131 says, unless
               `reply_ports` maps those ports to others (tests, which may not use 67 and 68)
@@ -157,9 +157,12 @@ class DhcpServer(SocketService):
         )
 
     def _committed(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
-        # first: the database thread works on the next batch while this one's replies are sent
-        self._next()
+        # before the next batch is read: the two threads at once take more time than in turn
         self._send(answers, batch)
+        if len(batch) < FEW:
+            self._reactor.callLater(REST, self._next)
+        else:
+            self._next()
 
     def _failed(self, failure: Failure, batch: Sequence[Exchange]) -> None:
         error = failure.value
