@@ -58,14 +58,13 @@ def chosen(order: Order, disks: Sequence[Disk], write: bool) -> list[tuple[Disk,
 
 
 def seconds(plan: BurninPlan) -> dict[str, float]:
-    """Return each test's share of the time."""
-    tests = [name for name in _SHARES if getattr(plan, name)]
-    whole = sum(_SHARES[name] for name in tests) or 1
-    spans = {name: plan.seconds * _SHARES[name] / whole for name in tests}
-    if "network" in spans and len(tests) > 1 and spans["network"] > _NETWORK_MOST:
-        rest = plan.seconds - _NETWORK_MOST
-        whole -= _SHARES["network"]
-        spans = {name: rest * _SHARES[name] / whole for name in tests if name != "network"} | {
-            "network": _NETWORK_MOST
-        }
-    return spans
+    """Return each test's share of the time. The network test leaves what it has beyond
+    `_NETWORK_MOST` to the others, if there are any."""
+    shares = {name: share for name, share in _SHARES.items() if getattr(plan, name)}
+    spans: dict[str, float] = {}
+    if "network" in shares and len(shares) > 1:
+        network = plan.seconds * shares["network"] / sum(shares.values())
+        spans["network"] = min(network, _NETWORK_MOST)
+        del shares["network"]
+    rest = plan.seconds - sum(spans.values())
+    return {name: rest * share / sum(shares.values()) for name, share in shares.items()} | spans
