@@ -117,28 +117,24 @@ def place(name: str, site: Site, subnets: Iterable[Subnet]) -> NamePlace | None:
 
 
 def _reverse(name: str, first: int, subnet: Subnet, site: Site) -> NamePlace | None:
-    zone = next((zone for zone in reverse_zones(subnet) if first in zone.span), None)
-    assert zone is not None
+    zone = next(zone for zone in reverse_zones(subnet) if first in zone.span)
     if name == zone.name:
         return NamePlace("apex", zone)
+    below = name.endswith("." + zone.name)
     labels = name.removesuffix(_ARPA).split(".")
-    if len(labels) != 4 or "-" in labels[0]:
-        if not name.endswith("." + zone.name):
-            return None  # a domain above the zone
-        if len(labels) < 4:
-            return NamePlace("between", zone)
-        host = name.removesuffix("." + zone.name)
-        if (
-            not zone.is_part
-            or not _OCTET.fullmatch(host)
-            or first & ~0xFF | int(host) not in zone.span
-        ):
-            return NamePlace("nothing", zone)
+    if len(labels) == 4 and "-" not in labels[0]:  # the plain name of an address
+        ours = ipv4(subnet.block_pool[0]) <= first <= ipv4(subnet.block_pool[1])
+        if site.dns.forward and not ours:
+            return None  # the servers that questions are forwarded to may know the name
+        return NamePlace("address", zone if below else None, address=first)
+    if not below:
+        return None  # a domain above the zone
+    if len(labels) < 4:
+        return NamePlace("between", zone)
+    host = name.removesuffix("." + zone.name)
+    if zone.is_part and _OCTET.fullmatch(host) and (first & ~0xFF | int(host)) in zone.span:
         return NamePlace("address", zone, address=first & ~0xFF | int(host))
-    ours = ipv4(subnet.block_pool[0]) <= first <= ipv4(subnet.block_pool[1])
-    if site.dns.forward and not ours:
-        return None  # the servers that questions are forwarded to may know the name
-    return NamePlace("address", zone if name.endswith("." + zone.name) else None, address=first)
+    return NamePlace("nothing", zone)
 
 
 def first_address(name: str) -> int | None:
