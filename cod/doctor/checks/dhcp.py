@@ -15,6 +15,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
@@ -48,12 +49,13 @@ def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each subnet with an interface, and for each other server on it."""
     local = [subnet for subnet in context.site.subnets if subnet.interface]
     sockets: dict[socket.socket, Subnet] = {}
-    try:
+    with ExitStack() as opened:
         for subnet in local:
             try:
                 raw = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(_ETH_P_IP))
-                sockets[raw] = subnet
+                opened.enter_context(raw)
                 raw.bind((subnet.interface, _ETH_P_IP))
+                sockets[raw] = subnet
             except PermissionError:
                 yield Finding(
                     UNSEEN,
@@ -66,8 +68,6 @@ def findings(context: Context) -> Iterator[Finding]:
                     f"{subnet.name}: {subnet.interface} cannot be listened to: "
                     f"{os.strerror(error.errno or 0)}",
                 )
-                sockets.pop(raw)
-                raw.close()
         own = {each for subnet in context.site.subnets for each in subnet.servers}
         for subnet, offers in (_asked(sockets) if sockets else {}).items():
             foreign: dict[tuple[str, bool, str], list[Offer]] = {}
@@ -81,9 +81,6 @@ def findings(context: Context) -> Iterator[Finding]:
                 yield Finding(
                     GOOD, f"{subnet.name}: no other DHCP server answers on {subnet.interface}"
                 )
-    finally:
-        for raw in sockets:
-            raw.close()
 
 
 def _asked(sockets: dict[socket.socket, Subnet]) -> dict[Subnet, list[Offer]]:
