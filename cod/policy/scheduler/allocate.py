@@ -201,44 +201,54 @@ class _Choice:
 
     def reserve(self) -> None:
         """Grant reservations whose start has come, and keep nodes for the later ones."""
-        seen = forecast.Forecast(self._snapshot, self._feasibility, self._policy, self._now)
-        for one in seen.placed:
-            want = self._want(one.request)
-            if self._run_out(one.request):
-                continue
-            if one.limit and self._now >= one.start:
-                self._refuse(
-                    one.request, RequestRefusal(one.request.id, "limit", f"waits: {one.limit}")
+        ahead = forecast.Forecast(self._snapshot, self._feasibility, self._policy, self._now)
+        for reservation in ahead.placed:
+            self._begin(reservation, ahead)
+        for reservation in ahead.placed:
+            if reservation.ready is None:
+                self._limits.book(
+                    reservation.request.group_id,
+                    reservation.start,
+                    reservation.gone,
+                    reservation.place,
                 )
-            elif one.ready is None:
-                late = forecast.late(one.request, self._now - reasons.PUNCTUAL)
-                when = seen.expected(one) if late else None
-                self._refusals.append(reasons.reserved(one.request, self._now, when))
-                if not one.limit:
-                    near = [
-                        victim
-                        for victim in one.victims
-                        if self._now
-                        >= one.start - supply.lead(self._snapshot, victim.kind.type, self._policy)
-                    ]
-                    self._preempt(one.request, near)
-            elif self._limits.admitted([want])[0]:
-                self._grant(want, one.ready)
-            else:
-                self._refuse(one.request, self._limits.refusal(want, self._feasibility))
-        for one in seen.placed:
-            if one.ready is None:
-                self._limits.book(one.request.group_id, one.start, one.gone, one.place)
-        self._reserved = seen.layers()
-        for part in self._reserved:
-            erasing = supply.turnaround(self._snapshot, part.kind.type, self._policy)
-            self._available.book(part.kind, part.start - erasing, part.count)
-        for holder, kind, count in seen.counted_on():
+        self._reserved = ahead.layers()
+        for layer in self._reserved:
+            erasing = supply.turnaround(self._snapshot, layer.kind.type, self._policy)
+            self._available.book(layer.kind, layer.start - erasing, layer.count)
+        for holder, kind, count in ahead.counted_on():
             if (able := min(count, self._candidates.able(kind, holder))) > 0:
                 self._candidates.remove([Victim(holder, kind, able)])
                 # the loser's group holds these nodes until the preemption: they still use up its
                 # entitlement
                 self._candidates.wait(self._snapshot.holders[holder].group_id, kind, able)
+
+    def _begin(self, reservation: forecast.PlacedReservation, ahead: forecast.Forecast) -> None:
+        """Grant a reservation, or say why it waits; preempt its victims for which it is time."""
+        request = reservation.request
+        want = self._want(request)
+        if self._run_out(request):
+            return
+        if reservation.limit and self._now >= reservation.start:
+            why = f"waits: {reservation.limit}"
+            self._refuse(request, RequestRefusal(request.id, "limit", why))
+        elif reservation.ready is None:
+            late = forecast.late(request, self._now - reasons.PUNCTUAL)
+            when = ahead.expected(reservation) if late else None
+            self._refusals.append(reasons.reserved(request, self._now, when))
+            if not reservation.limit:
+                near = [
+                    victim
+                    for victim in reservation.victims
+                    if self._now
+                    >= reservation.start
+                    - supply.lead(self._snapshot, victim.kind.type, self._policy)
+                ]
+                self._preempt(request, near)
+        elif self._limits.admitted([want])[0]:
+            self._grant(want, reservation.ready)
+        else:
+            self._refuse(request, self._limits.refusal(want, self._feasibility))
 
     def hold(self, snapshot: SiteSnapshot) -> SiteSnapshot:
         """Let requests of preemptible vclusters wait while energy is dear. Return the snapshot
