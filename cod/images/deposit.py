@@ -103,7 +103,8 @@ class Deposit:
         try:
             sent = list(capture.unpack(body))
         except BadPiece as error:
-            raise Refused("invalid", f"the piece is no piece: {error}", "body") from None
+            why = f"the body is no piece of a capture: {error}"
+            raise Refused("invalid", why, "body") from None
         at, stored = self.at, self._offset
         for each in sent:
             if (

@@ -69,7 +69,7 @@ class LabDriver(Plain):
         try:
             answer = json.loads(await connection.answer)
         except ValueError:
-            raise PowerError(f"whoever listens on {path} is no lab") from None
+            raise PowerError(f"{path} is not the socket of a lab: its answer is not JSON") from None
         finally:
             connection.transport.abortConnection()
         answer = answer if isinstance(answer, dict) else {}

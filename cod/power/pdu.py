@@ -28,7 +28,7 @@ from cod.power.driver import Plain, PowerError, SignIn, Target, off_then_on
 
 T = TypeVar("T")
 FORM = "HOST[:PORT]/MODEL/OUTLET or HOST[:PORT]/OID?on=N&off=N"
-TIMEOUT, RETRIES = 2.0, 2  # seconds for an answer; how often more it is asked for
+TIMEOUT, RETRIES = 2.0, 2  # seconds for an answer; further attempts after the first
 TO_GO_OFF = 10.0  # seconds
 DARK = 5.0  # seconds without power until what power supplies have stored is used up
 
@@ -137,18 +137,20 @@ class Snmp:
             if sign_in not in self._engines:
                 self._engines[sign_in] = snmp.SnmpEngine()
             engine = self._engines[sign_in]
-            where = await snmp.UdpTransportTarget.create(
+            transport = await snmp.UdpTransportTarget.create(
                 (outlet.host, outlet.port), timeout=TIMEOUT, retries=RETRIES
             )
-            words = [] if value is None else [snmp.Integer32(value)]
-            asked = snmp.ObjectType(snmp.ObjectIdentity(outlet.oid), *words)
-            command = snmp.get_cmd if value is None else snmp.set_cmd
-            silence, error, _index, found = await command(
+            identity = snmp.ObjectIdentity(outlet.oid)
+            if value is None:
+                command, variable = snmp.get_cmd, snmp.ObjectType(identity)
+            else:
+                command, variable = snmp.set_cmd, snmp.ObjectType(identity, snmp.Integer32(value))
+            no_answer, error, _index, variables = await command(
                 engine,
                 credentials(snmp, sign_in),
-                where,
+                transport,
                 snmp.ContextData(),
-                asked,
+                variable,
                 lookupMib=False,
             )
         except Exception as problem:
@@ -156,23 +158,20 @@ class Snmp:
             raise PowerError(
                 f"the outlet cannot be asked: {' '.join(str(problem).split())[:200]}"
             ) from None
-        if silence:
-            reason = str(silence)
-            refused = any(
-                word in type(silence).__name__ + reason
-                for word in ("Wrong", "wrong", "Unknown", "unknown")
-            )
-            who = "user" if sign_in.user else "community"
-            hint = "" if refused else f" (or not to this {who})"
+        if no_answer:
+            reason = str(no_answer)
+            # as in 'Wrong SNMP PDU digest' and 'Unknown USM user'
+            refused = bool(re.search("[Ww]rong|[Uu]nknown", type(no_answer).__name__ + reason))
+            hint = f" (or not to this {'user' if sign_in.user else 'community'})"
             raise PowerError(
-                f"the outlet's {outlet.host} does not answer{hint}: {reason}",
+                f"outlet strip {outlet.host} does not answer{'' if refused else hint}: {reason}",
                 lasting=refused,
                 silent=not refused,
             )
         if error:
-            raise PowerError(f"the outlet's {outlet.host} says: {error.prettyPrint()}")
+            raise PowerError(f"outlet strip {outlet.host} says: {error.prettyPrint()}")
         try:
-            return int(found[0][1])
+            return int(variables[0][1])
         except (TypeError, ValueError):
             raise PowerError(f"{outlet.host} has no outlet {outlet.oid}", lasting=True) from None
 

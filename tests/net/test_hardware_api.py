@@ -222,7 +222,7 @@ def test_blocks_on_the_command_line(served: Served) -> None:
     ]
     assert found[-1] == "nothing is known of: n3"
     assert as_json(served, "block", "propose")["unknown"] == ["n3"]
-    assert "to say which to --apply" in said(
+    assert "they say which to create" in said(
         served, "block", "propose", "10-77-0-254-gi1-0", code=2
     )
     assert "no block 'other' is proposed" in said(

@@ -855,7 +855,7 @@ def test_the_lab_driver_speaks_one_line_each_way(
     ("answer", "sentence"),
     [
         (b'{"ok": false, "error": "no node n9"}', "the lab says: no node n9"),
-        (b"hello", "is no lab"),
+        (b"hello", "is not the socket of a lab"),
         (b"[]", "the lab says: nothing"),
         (None, "closed the connection without an answer"),
     ],

@@ -133,7 +133,7 @@ def test_owners_are_not_shown_it_in_the_audit() -> None:
 @pytest.mark.parametrize(
     ("error", "address"),
     [
-        (f"the outlet's {SWITCH} does not answer", f"{SWITCH}/outlet/4"),
+        (f"outlet strip {SWITCH} does not answer", f"{SWITCH}/outlet/4"),
         (
             f"DNS lookup failed: {SWITCH.upper()}.example.org.",
             f"https://{SWITCH}.example.org:443/x?insecure=yes",

@@ -110,7 +110,7 @@ def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...]) -> None:
     """
     api = client(ctx)
     if names and not apply_:
-        raise click.UsageError("blocks are named to say which to --apply")
+        raise click.UsageError("names of blocks belong to --apply: they say which to create")
     value = (
         api.post("/blocks/proposal", {"blocks": list(names) or None})
         if apply_
@@ -123,9 +123,13 @@ def propose(ctx: click.Context, apply_: bool, names: tuple[str, ...]) -> None:
         table(
             ("BLOCK", "NODE", "WHY"),
             [
-                (f"{each['name']}{'' if each['exists'] else ' (new)'}", place["node"], place["why"])
-                for each in value["blocks"]
-                for place in each["places"]
+                (
+                    f"{block['name']}{'' if block['exists'] else ' (new)'}",
+                    place["node"],
+                    place["why"],
+                )
+                for block in value["blocks"]
+                for place in block["places"]
             ],
         )
     )
