@@ -19,7 +19,7 @@ GROUP = bytes.fromhex("0180c200000e")  # nearest bridge: no switch passes it on
 LONGEST = 200  # characters of a name
 MOST = 1000  # frames that are read at once
 _SOL_PACKET, _ADD_MEMBERSHIP, _MULTICAST = 263, 1, 0  # linux/if_packet.h
-_END, _CHASSIS, _PORT, _SYSTEM_NAME = 0, 1, 2, 5
+_END, _CHASSIS, _PORT, _TIME_TO_LIVE, _SYSTEM_NAME = 0, 1, 2, 3, 5  # types of fields
 # subtypes whose value is a MAC; an address (5, 4) begins with its family
 _MAC = {_CHASSIS: 4, _PORT: 3}
 _ADDRESS = {_CHASSIS: 5, _PORT: 4}
@@ -46,7 +46,7 @@ def parse(frame: bytes) -> Neighbour | None:
     ends an announcement (time to live 0)."""
     if len(frame) < 16 or frame[12:14] != ETHERTYPE.to_bytes(2, "big"):
         return None
-    found: dict[int, bytes] = {}
+    fields: dict[int, bytes] = {}
     at = 14
     while at + 2 <= len(frame):
         (head,) = struct.unpack_from("!H", frame, at)
@@ -55,12 +55,14 @@ def parse(frame: bytes) -> Neighbour | None:
             break
         if end > len(frame):
             return None
-        found.setdefault(kind, frame[at + 2 : end])
+        fields.setdefault(kind, frame[at + 2 : end])
         at = end
-    if found.get(3) in (None, b"\0\0"):
+    if fields.get(_TIME_TO_LIVE) in (None, b"\0\0"):
         return None
-    switch = _clean(found.get(_SYSTEM_NAME, b"")) or _identifier(_CHASSIS, found.get(_CHASSIS, b""))
-    port = _identifier(_PORT, found.get(_PORT, b""))
+    switch = _clean(fields.get(_SYSTEM_NAME, b"")) or _identifier(
+        _CHASSIS, fields.get(_CHASSIS, b"")
+    )
+    port = _identifier(_PORT, fields.get(_PORT, b""))
     return Neighbour(switch, port) if switch and port else None
 
 

@@ -220,9 +220,9 @@ def running(lab: str, count: int, disk_size: int, *, on: bool = True) -> Iterato
         for agent in made:
             agent.off()
         namespace = record.namespace(lab)
-        for each in network.all_of(namespace):
-            if each.startswith(f"{namespace}.agent") and each.rpartition(".agent")[2].isdigit():
-                processes.end(processes.inside(each))
-                network.unplug(each)
+        for name in network.all_of(namespace):
+            if name.startswith(f"{namespace}.agent") and name.rpartition(".agent")[2].isdigit():
+                processes.end(processes.inside(name))
+                network.unplug(name)
         path.unlink(missing_ok=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -102,16 +102,16 @@ def import_(
     except UnreadableList as error:
         raise click.ClickException(str(error)) from None
     machines = [each for each in found if isinstance(each, ListedMachine)]
-    left = [each for each in found if not isinstance(each, ListedMachine)]
-    known = [asdict(each.known(account or "")) for each in machines]
-    entries = [{key: value for key, value in each.items() if value} for each in known]
+    not_taken = [each for each in found if not isinstance(each, ListedMachine)]
+    records = [asdict(machine.known(account or "")) for machine in machines]
+    entries = [{key: value for key, value in record.items() if value} for record in records]
     places = [machine.where for machine in machines]
     outcomes = _enter(ctx, entries, places, "/inventory/check" if dry_run else "/inventory")
     if for_programs():
         replies = [{"where": place, **one} for place, one in zip(places, outcomes, strict=True)]
-        print_json({"machines": replies, "not_taken": [asdict(one) for one in left]})
+        print_json({"machines": replies, "not_taken": [asdict(fact) for fact in not_taken]})
     else:
-        _print(places, outcomes, left, dry_run)
+        _print(places, outcomes, not_taken, dry_run)
     if not outcomes or any(one["outcome"] == "refused" for one in outcomes):
         ctx.exit(1)
 
@@ -160,24 +160,24 @@ def _marks(entry: dict[str, Any]) -> list[tuple[str, str]]:
     return own + [("mac", mac) for mac in entry.get("macs", ())]
 
 
-def _print(places: list[str], outcomes: list[Any], left: list[Any], dry_run: bool) -> None:
+def _print(places: list[str], outcomes: list[Any], not_taken: list[Any], dry_run: bool) -> None:
     """Print the outcomes of the machines at those places, without unchanged machines, and the facts
     of the list that are not taken over."""
     rows = [
-        (place, one["name"], one["outcome"], one["about"])
-        for place, one in zip(places, outcomes, strict=True)
-        if one["outcome"] != "unchanged"
+        (place, machine["name"], machine["outcome"], machine["about"])
+        for place, machine in zip(places, outcomes, strict=True)
+        if machine["outcome"] != "unchanged"
     ]
     if rows:
         print_table(("WHERE", "NODE", "OUTCOME", "ABOUT"), rows)
-    first = {(one.what, one.reason): one.where for one in reversed(left)}
-    times = Counter((one.what, one.reason) for one in left)
-    if left:
+    first = {(fact.what, fact.reason): fact.where for fact in reversed(not_taken)}
+    times = Counter((fact.what, fact.reason) for fact in not_taken)
+    if not_taken:
         print_table(
             ("NOT TAKEN", "TIMES", "FIRST", "WHY"),
             [(what, count, first[what, why], why) for (what, why), count in times.items()],
         )
-    counts = Counter(one["outcome"] for one in outcomes)
+    counts = Counter(machine["outcome"] for machine in outcomes)
     words = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     click.echo(f"{'Would be: ' if dry_run else ''}{words or 'The list has no machines'}.")
 

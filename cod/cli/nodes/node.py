@@ -172,7 +172,7 @@ def show(ctx: click.Context, nodes: ChosenNodes) -> None:
 def _show(value: Any) -> None:
     """Print all facts about a node."""
     print_table(("", ""), facts(NodeView, value, FACTS))
-    details = [("BMC reported", _proposal(value["name"], each)) for each in value["bmcs"]]
+    details = [("BMC reported", _proposal(value["name"], bmc)) for bmc in value["bmcs"]]
     details += [
         ("Host key", f"{key['algorithm']} {key['fingerprint']}") for key in value["host_keys"]
     ]
@@ -184,7 +184,7 @@ def _show(value: Any) -> None:
     if (siblings := value["siblings"]) and siblings["differences"]:
         print_table(
             (f"DIFFERS FROM THE {siblings['nodes']} OF {siblings['type']}",),
-            [(each,) for each in siblings["differences"]],
+            [(difference,) for difference in siblings["differences"]],
         )
     if value["hardware"]:
         print_table(("HARDWARE", ""), [(part["name"], part["value"]) for part in value["hardware"]])
@@ -193,7 +193,10 @@ def _show(value: Any) -> None:
     if value["conflicts"]:
         print_table(
             ("AT", "CONFLICT", "ABOUT"),
-            [(when(c["at"]), c["kind"], c["about"]) for c in value["conflicts"]],
+            [
+                (when(conflict["at"]), conflict["kind"], conflict["about"])
+                for conflict in value["conflicts"]
+            ],
         )
     shown(value["history"], history_table)
 

@@ -78,7 +78,7 @@ def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict
     `types`, and replaces the numbers of all types. 'none' clears both fields. Raises UsageError."""
     if words == ("none",):
         return {field: 0 if field == "guarantee" else None, types: {}}
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.rpartition("=")
         number = _number(text, whole=field != "shares")
@@ -88,10 +88,10 @@ def by_type(option: str, words: tuple[str, ...], field: str, types: str) -> dict
                 f" none; not {word}"
             )
         if name:
-            found.setdefault(types, {})[name] = number
+            fields.setdefault(types, {})[name] = number
         else:
-            found[field] = number
-    return found
+            fields[field] = number
+    return fields
 
 
 def _number(text: str, *, whole: bool) -> float | None:

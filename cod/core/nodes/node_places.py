@@ -56,14 +56,14 @@ def heard(
     """Record that the node's MAC was heard at a place. Forged messages cannot fill the table: a
     node has at most `MOST` places that are not approved, which may be replaced after a day."""
     here = (subnet, circuit, remote, port)
-    waiting = [each for each in nodes.places(tx, node_id) if not each.approved]
-    for each in waiting:
-        if (each.subnet, each.circuit, each.remote, each.port) == here:
-            if each.heard_at <= now - AGAIN:
-                nodes.change_place(tx, each.id, heard_at=now)
+    unapproved = [place for place in nodes.places(tx, node_id) if not place.approved]
+    for place in unapproved:
+        if (place.subnet, place.circuit, place.remote, place.port) == here:
+            if place.heard_at <= now - AGAIN:
+                nodes.change_place(tx, place.id, heard_at=now)
             return
-    if len(waiting) >= MOST:
-        oldest = min(waiting, key=lambda each: each.heard_at)
+    if len(unapproved) >= MOST:
+        oldest = min(unapproved, key=lambda place: place.heard_at)
         if oldest.heard_at > now - KEPT:
             return
         nodes.remove_place(tx, oldest.id)

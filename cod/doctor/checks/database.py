@@ -23,7 +23,7 @@ from cod.store.mariadb import writer
 from cod.store.servers import SILENT, every
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
-SLOW = 0.1  # seconds of a question
+SLOW = 0.1  # seconds for the answer to a question
 REMEDY = (
     "`[server] database` in the site file names it; is the database server up, and may COD's user"
     " sign in?"
@@ -53,10 +53,10 @@ def findings(context: Context) -> Iterator[Finding]:
     try:
         newer = schema.check(engine)
         begin = time.monotonic()
-        theirs = store.clock(engine)
+        database_time = store.clock(engine)
         took = time.monotonic() - begin
         with engine.connect() as tx:
-            leased = writer.host(tx) if len(urls) > 1 else ""
+            writer_host = writer.host(tx) if len(urls) > 1 else ""
             held = watermarks.at(tx, watermarks.HOLD) is not None
             why = watermarks.about(tx, watermarks.HOLD)
     except schema.SchemaMismatch as error:
@@ -76,13 +76,13 @@ def findings(context: Context) -> Iterator[Finding]:
             f"the site is held: {why}; nothing is granted or erased",
             "`cod db reconcile` compares it with its machines, `cod db hold --end` ends the hold",
         )
-    words = f"{url.get_backend_name()}, schema {schema.head()}, answers in {took * 1000:.1f} ms"
-    words += f", its writer is {leased}" if leased else ""
-    apart = None if theirs is None else theirs - time.time()
-    if apart is not None and abs(apart) > APART:
+    summary = f"{url.get_backend_name()}, schema {schema.head()}, answers in {took * 1000:.1f} ms"
+    summary += f", its writer is {writer_host}" if writer_host else ""
+    drift = None if database_time is None else database_time - time.time()
+    if drift is not None and abs(drift) > APART:
         yield Finding(
             WARNING,
-            f"{words}; its clock is {apart:+.0f} s from this host's",
+            f"{summary}; its clock is {drift:+.0f} s from this host's",
             "synchronise both hosts' clocks (chrony)",
         )
     elif newer:
@@ -90,12 +90,12 @@ def findings(context: Context) -> Iterator[Finding]:
     elif took > SLOW:
         yield Finding(
             WARNING,
-            f"{words}: slow",
+            f"{summary}: slow",
             "every DHCP answer waits for a commit: look at the disk, "
             "or at the network between the two",
         )
     else:
-        yield Finding(GOOD, words)
+        yield Finding(GOOD, summary)
 
 
 def _hosts(urls: Mapping[str, str]) -> Iterator[Finding]:

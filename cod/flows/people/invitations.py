@@ -115,23 +115,23 @@ def accept(
 ) -> User:
     """Create an account by a link, or set the new password of the link's user; return the user.
     `password` is the hash of the password. Raises `Refused`."""
-    found = _spent(tx, digest, now)
-    if found.user_id is not None:
-        known = people.get(tx, found.user_id)
-        if known is None or not known.able:
+    invitation = _spent(tx, digest, now)
+    if invitation.user_id is not None:
+        user = people.get(tx, invitation.user_id)
+        if user is None or not user.able:
             raise Refused("forbidden", "this account is disabled: ask an administrator")
-        people.change(tx, known.id, password=password)
-        signins.end(tx, known.id)
+        people.change(tx, user.id, password=password)
+        signins.end(tx, user.id)
         audit.add(
             tx,
-            actor=f"user:{known.name}",
+            actor=f"user:{user.name}",
             address=address,
             action="password set",
-            thing=known.name,
+            thing=user.name,
             run=run,
             now=now,
         )
-        return known
+        return user
     signin.check_name(name)
     if people.by_name(tx, name) or signin.is_reserved(name) or audit.was_deleted(tx, name):
         raise Refused(
@@ -142,11 +142,11 @@ def accept(
         name,
         now,
         full_name=full_name,
-        email=notice_delivery.check_address(email or found.email),
+        email=notice_delivery.check_address(email or invitation.email),
         password=password,
         posix=posix,
     )
-    _joined(tx, found, user, address, now, run)
+    _joined(tx, invitation, user, address, now, run)
     return user
 
 

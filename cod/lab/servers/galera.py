@@ -113,8 +113,8 @@ class GaleraNode(DatabaseServer):
             capture_output=True,
             text=True,
         ).stderr
-        found = re.findall(r"Recovered position: (\S+:-?\d+)", output)
-        return "" if not found or found[-1].endswith(":-1") else str(found[-1])
+        positions = re.findall(r"Recovered position: (\S+:-?\d+)", output)
+        return "" if not positions or positions[-1].endswith(":-1") else str(positions[-1])
 
     def status(self, name: str) -> str:
         """Return a status variable, e.g. wsrep_local_state_comment; '' while the server does not

@@ -140,16 +140,17 @@ class Machine:
 
     async def _boot(self) -> None:
         await self._lease("firmware")
-        named = (await self._lease("loader")).options.get(dhcp.BOOTFILE, b"").rstrip(b"\0")
-        script = (await self._fetch(named.decode())).decode()
-        local = re.search(r"^kernel (\S+/boot/disk/\S+)|^sanboot", script, re.M)
-        if local is not None:
+        offer = await self._lease("loader")
+        script_url = offer.options.get(dhcp.BOOTFILE, b"").rstrip(b"\0").decode()
+        script = (await self._fetch(script_url)).decode()
+        from_disk = re.search(r"^kernel (\S+/boot/disk/\S+)|^sanboot", script, re.M)
+        if from_disk is not None:
             self._did("script")
             self.at = "disk"
-            if local[1]:
-                await self._fetch(local[1])
+            if from_disk[1]:
+                await self._fetch(from_disk[1])
             self._did("disk")
-            await self._run_system("http://" + urlsplit(named.decode()).netloc)
+            await self._run_system("http://" + urlsplit(script_url).netloc)
             return
         kernel = re.search(r"^kernel (\S+) .*cod\.confd=(\S+)", script, re.M)
         files = re.findall(r"^initrd .*?(http://\S+)", script, re.M)
@@ -159,14 +160,14 @@ class Machine:
         for step, url in (("kernel", kernel[1]), ("ramdisk", files[0])):
             await self._fetch(url, 0 if self._whole else RANGE)
             self._did(step)
-        found = re.search(rb"[0-9a-f]{8,} [0-9a-f]{64}", await self._fetch(files[1]))
-        if found is None:
+        secret = re.search(rb"[0-9a-f]{8,} [0-9a-f]{64}", await self._fetch(files[1]))
+        if secret is None:
             raise BootFailed("no secret")
         self._did("secret")
         await self._lease("trampoline")
-        servers = [each.split(":") for each in kernel[2].split(",")]
-        places = [(host, int(port)) for host, port in servers]
-        await self._serve(places, protocol.Secret.read(found[0].decode()))
+        addresses = (address.split(":") for address in kernel[2].split(","))
+        servers = [(host, int(port)) for host, port in addresses]
+        await self._serve(servers, protocol.Secret.read(secret[0].decode()))
 
     async def _run_system(self, server: str) -> None:
         """Send the requests of a vcluster's system, and wait for ever."""

@@ -90,12 +90,12 @@ def full(group: str, name: str, field: str = "name", thing: str = "an image or t
     owners never have the same full name. Raises `Refused`, without revealing whether another group
     or its thing exists.
     """
-    owner, slash, own = name.rpartition("/")
+    owner, slash, bare = name.rpartition("/")
     if slash and (not owner or owner != group):
         right = (
-            f"{own!r} or {f'{group}/{own}'!r}"
+            f"{bare!r} or {f'{group}/{bare}'!r}"
             if group
-            else f"{own!r}, or name the group that it is for"
+            else f"{bare!r}, or name the group that it is for"
         )
         raise Refused(
             "invalid",
@@ -103,11 +103,11 @@ def full(group: str, name: str, field: str = "name", thing: str = "an image or t
             f"say {right}",
             field,
         )
-    if not _OWN.fullmatch(own):
+    if not _OWN.fullmatch(bare):
         raise Refused(
             "invalid",
-            f"{own!r} is no name for {thing}: lower-case letters, digits, '.', '_', "
+            f"{bare!r} is no name for {thing}: lower-case letters, digits, '.', '_', "
             "'-', at most 63 of them",
             field,
         )
-    return f"{group}/{own}" if group else own
+    return f"{group}/{bare}" if group else bare

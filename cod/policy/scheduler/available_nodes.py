@@ -103,12 +103,12 @@ class AvailableNodes:
             (one for one in snapshot.allocations if one.vcluster_id in draining),
             key=lambda one: (one.vcluster_id, one.kind),
         ):
-            own = allocation.vcluster_id, allocation.kind.any_port
+            key = allocation.vcluster_id, allocation.kind.any_port
             # nodes that leave by a reclaim are counted in `taking` of its request
-            gone = min(allocation.count, leaving[own])
-            leaving[own] -= gone
+            reclaimed = min(allocation.count, leaving[key])
+            leaving[key] -= reclaimed
             for kind in allocation.kind.counted:
-                self.soon[kind] += allocation.count - gone
+                self.soon[kind] += allocation.count - reclaimed
 
     def _wanted(self, kind: NodeKind, request_id: int) -> NodeKind:
         """Return the kind under which nodes of `kind` are counted for a request: an isolated

@@ -55,8 +55,8 @@ def bound(
     while start < until:
         ends = energy_accounting.month_end(start)
         spoken_for = sum(
-            one.nodes * max(0.0, min(one.end, ends) - max(one.start, start)) / HOUR
-            for one in others
+            use.nodes * max(0.0, min(use.end, ends) - max(use.start, start)) / HOUR
+            for use in others
         )
         left = (limit - used - spoken_for) * HOUR
         if nodes * (min(ends, until) - start) > left + 1.0:  # one node-second more is tolerated

@@ -287,7 +287,7 @@ class HostPool:
             self._leaving.add(name)
             if not lost and self._see(member):
                 running = self._seen[name]
-                ours = {one for one, each in running.items() if each.owner == self._owner}
+                ours = {machine for machine, state in running.items() if state.owner == self._owner}
                 self._stop(member, ours)
                 if ours:
                     raise NotYet(f"machines on {name} shut down")

@@ -84,10 +84,10 @@ class FormBody(FileBody):
             },
         )
         check_size(context, body)
-        made = await carry_out(context, _ROUTE, question(context, who, Names(), body))
-        assert isinstance(made, Upload)
-        self.upload = made
-        return await context.intake.begin(made, None, Flow(request))
+        upload = await carry_out(context, _ROUTE, question(context, who, Names(), body))
+        assert isinstance(upload, Upload)
+        self.upload = upload
+        return await context.intake.begin(upload, None, Flow(request))
 
     def _sender(self) -> Who:
         """Return the user who sends the form from a page of this site. Raises `HttpProblem`

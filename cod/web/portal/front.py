@@ -204,14 +204,14 @@ class Portal:
         returned as it is; of several, each is in a `template` element with its tag. Raises
         `HttpProblem`."""
         wanted = list(dict.fromkeys(part.split(",")))
-        found = {
+        blocks = {
             name: json.dumps(values["nav_counts"])
             if name == nav.COUNTS
             else self.templates.part(page.template, name, values | {"part": name})
             for name in wanted
         }
-        texts = {name: text for name, text in found.items() if text is not None}
-        if len(texts) < len(found):
+        texts = {name: text for name, text in blocks.items() if text is not None}
+        if len(texts) < len(blocks):
             raise HttpProblem(404, "not_found", "No such part of this page.")
         headers = {"X-Live-Apart": f"{self.context.hub.apart():.1f}"}
         if values["last_event"] is not None:
@@ -226,7 +226,7 @@ class Portal:
         new = {name: text for name, text in texts.items() if tags[name] not in known}
         if status == 200 and not new:
             return Answer(304, headers=headers)
-        if len(found) == 1:
+        if len(texts) == 1:
             (name,) = texts
             return Answer(status, texts[name].encode(), headers=headers | {"ETag": tags[name]})
         text = "".join(
