@@ -28,15 +28,15 @@ from cod.wire import chunktoken
 from cod.wire.manifest import Manifest
 
 RECORD = struct.Struct("!IIII")
-"""The chunk's number and length; the number of the chunk that came last here; how many have."""
+"""The chunk's number and length; the number of this node's newest chunk; how many it received."""
 BEAT = 0.5  # seconds
-CONNECTIONS = 16  # at the same time; of those that only ask, and of children together
+CONNECTIONS = 16  # at the same time, of nodes that are sent chunks or ask by HEAD
 _REQUEST = 4096  # bytes of a request at most
 _TIMEOUT = 15.0  # seconds in which a child has to take a block, or ask its question
 _BLOCK = 1 << 18
 _STAY = 10.0  # seconds that a node stays for others in any case
 _STAY_SHARE = 0.2  # of the time that its own priming took
-_LATELY = 4  # chunks with which a late node begins: this one has to stay for as many
+_LATELY = 4  # newest chunks with which a late node begins, at most
 _BURST = 0.1  # seconds' worth that may be sent at once
 
 Tell = Callable[[str, int, int, float], None]

@@ -9,6 +9,7 @@ from cod.fileservers.driver import FileServerDriver, ScriptDriver
 
 
 def drivers(reactor: Any) -> dict[str, FileServerDriver]:
-    """Return the drivers, which run their child processes with `reactor`. All drivers run scripts;
-    `cod.fileservers.script` chooses the functions of a script by the server's driver."""
+    """Return the driver for each name of a driver in the site file: the same for all, since
+    `cod.fileservers.script` chooses a script's functions by that name. It runs its child processes
+    with `reactor`."""
     return dict.fromkeys(FileServerDriverKind.names(), ScriptDriver(reactor))

@@ -28,7 +28,7 @@ _DRIVERS = {"ipmi": "ipmi", "redfish": "redfish"}
 
 
 def read(path: Path) -> Iterator[ListedMachine | NotTaken]:
-    """Yield the machines."""
+    """Yield the machines of the list."""
     content = json_of(path)
     for machine in map(mapping, content if isinstance(content, list) else [content]):
         name = word(machine.get("hostname"))

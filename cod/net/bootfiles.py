@@ -16,14 +16,14 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 LONGEST_NAME = 512
-MOST_INSIDE = 1000  # files that are known to be below a root
+MOST_INSIDE = 1000  # files that are remembered as being below a root
 
 _Identity = tuple[int, int, int, int, int]
 
 
 class NoSuchFile(Exception):
-    """There is no such file for anybody: it does not exist, is no regular file, or lies outside the
-    root."""
+    """A name means no file that may be read: there is none, it is no regular file, or it lies
+    outside the root."""
 
 
 class OpenFile:

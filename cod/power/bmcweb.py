@@ -44,8 +44,8 @@ class BmcRefusal(PowerError):
 
 
 class Bmcs:
-    """Connections to BMCs, which are kept for a few seconds: setting up TLS takes a BMC's processor
-    long."""
+    """Connections to BMCs. They are kept for a few seconds, because a BMC's processor needs long to
+    set up TLS."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

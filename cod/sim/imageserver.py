@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from cod.sim.clock import Clock
 from cod.sim.cluster import SimMachine
 
-DONE = 1e-6  # seconds of priming that are none
+DONE = 1e-6  # seconds left of a priming that has ended, by rounding
 
 
 @dataclass(slots=True)
@@ -52,7 +52,8 @@ class ImageServer:
     def prime(
         self, machine: SimMachine, seconds: float, then: Callable[[SimMachine], None]
     ) -> None:
-        """Prime a node, which would take `seconds` alone; call `then` with it when it is done."""
+        """Begin to prime `machine`, which would take `seconds` alone; at the end call `then` with
+        the machine."""
         rate = self._size / seconds if seconds else 0.0
         transfer = _Transfer(machine, then, self._clock.now, seconds, rate)
         if self._shared:

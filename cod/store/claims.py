@@ -50,7 +50,8 @@ class Progress:
 
     database    its name; one that was restored from a backup has another
     losses      how many times it was found to have lost its last commits
-    generation  of the manager's claim, as `acts`; 0: there is none
+    generation  generation of the manager's claim; 0: there is no claim
+    acts        renewals of that claim, and acts confirmed under it
     """
 
     database: str

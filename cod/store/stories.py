@@ -27,8 +27,8 @@ _LEFT_OUT = (*sorted(UNAPPROVED), NodeState.QUARANTINED, NodeState.RETIRED)
 
 
 def begin_hold(tx: Tx, why: str, now: float, since: float | None = None) -> None:
-    """Hold the site, and each node until its machine has reported what it holds. `since`: when an
-    earlier hold began that begins anew.
+    """Hold the site, and each node until its machine has reported what it holds. `since`: when
+    the hold began, if it continues an earlier one.
 
     A story's `known` is the generation that the node's disk can have at most. A disk is marked with
     the generation of the state *prime* that wrote it. No node is in *prime* when its site is held,

@@ -16,7 +16,7 @@ from cod.wire.errors import PeerError
 from cod.wire.manifest import CHUNK, digest
 
 HEAD = struct.Struct("<QII32s")
-CHUNKS = 8  # of a piece at most: each is a request, and its answer is waited for
+CHUNKS = 8  # of a piece at most; a piece is one request, whose answer is awaited
 LARGEST = CHUNKS * (HEAD.size + 2 * CHUNK)  # bytes of a piece; zstd makes nothing twice as long
 LAST_WORD = 1 << 20  # bytes of the request that ends a capture
 
@@ -26,7 +26,7 @@ class BadPiece(PeerError, ValueError):
 
 
 class Sent(NamedTuple):
-    """A chunk of a piece: its place on the disk, its frame, and the digest it was sent with, hex."""
+    """A chunk of a piece: its place on the disk, its frame, and the frame's digest as sent, hex."""
 
     raw_offset: int
     raw_length: int

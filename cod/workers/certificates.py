@@ -22,8 +22,8 @@ log = logging.getLogger("cod.certificates")
 
 class CertificateWatch(Periodic):
     """One server's watch over certificates. `authority_ends_at`: returns when the authority's
-    current certificate ends; raises OSError. Since everybody is notified only once, the first look
-    is after an hour."""
+    current certificate ends; raises OSError. The first look is after an hour, when the host's clock
+    is set: a notice by a wrong clock would be the only one."""
 
     def __init__(
         self,

@@ -20,8 +20,8 @@ MOST = 50  # nodes that begin in one transaction
 
 def advance(tx: Tx, *, now: float, policy: Policy) -> Result[bool]:
     """Begin the reinstallation of nodes that are due, and forget nodes that are done; return
-    whether there were any. If a node of a vcluster fails whose nodes are reinstalled a few at a
-    time, the nodes that have not begun are left as they are."""
+    whether there were any. Where a vcluster's nodes are reinstalled a few at a time and one of them
+    fails, those that have not begun keep their system."""
     has_written = False
     effects: list[Effect] = []
     of_each: dict[int, list[reinstall.Wanted]] = defaultdict(list)

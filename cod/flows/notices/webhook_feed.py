@@ -33,8 +33,9 @@ class PostedEvents(NamedTuple):
 
     mark    id of the row up to which events were posted; None: posting has not begun
     wanted  whether a group subscribes to the events
-    reader  the calling server's position: a new one if it has none yet, or if the database has lost
-            rows that it knew, whose ids are given again; None: nothing is to be posted
+    reader  the calling server's position in the history; None: nothing is to be posted. The
+            position is a new one if the server had none, or if the database has lost rows up to
+            it: later rows get their ids again
     ids     ids of the rows that are new to the calling server
     """
 

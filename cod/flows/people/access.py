@@ -205,7 +205,7 @@ def noted(
 
 @dataclass(frozen=True, slots=True)
 class StoppedWork:
-    """Nodes in use of a vcluster whose work would stop."""
+    """A vcluster, and its nodes in use whose work a change would stop."""
 
     vcluster: str
     group: str
@@ -215,7 +215,7 @@ class StoppedWork:
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """The effect that a change would have: values before and after, as the audit would store them,
-    and the holders whose work would stop."""
+    and the nodes whose work would stop, by vcluster."""
 
     before: dict[str, Any] | None
     after: dict[str, Any] | None

@@ -23,7 +23,7 @@ _CELLS = struct.Struct("2Q")
 
 
 class Counters:
-    """The two counters of this process."""
+    """This process's counts of statements and commits, kept in its file in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

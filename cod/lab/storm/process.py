@@ -43,7 +43,7 @@ async def storm(options: argparse.Namespace, began: float) -> tuple[list[dict[st
 
 
 def main() -> None:
-    """Run the storm."""
+    """Run the storm of the machines that the command line names; print its results as JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--server", required=True, nargs="+", help="of the site, one or several")
     parser.add_argument("--relay", required=True)

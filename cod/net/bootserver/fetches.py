@@ -25,7 +25,7 @@ Key = tuple[str, str]
 
 
 class Fetches:
-    """The permissions that one server remembers. `seconds`: a clock that does not jump."""
+    """The remembered permissions of clients to fetch images. `seconds`: a monotonic clock."""
 
     def __init__(self, pool: Pool, seconds: Callable[[], float]) -> None:
         self._pool, self._seconds = pool, seconds

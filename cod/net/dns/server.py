@@ -37,7 +37,7 @@ BATCH = 256  # questions in one read
 LONGEST = 4096  # bytes of a question
 BUFFER = 2**20  # bytes that wait in the kernel
 TRANSFERS = 10  # whole zones that are sent at a time
-PATIENCE = 2.0  # seconds for one of the servers that are asked
+PATIENCE = 2.0  # seconds for the answer of a server that a question is forwarded to
 MOST_FORWARDED = 500  # questions that may be with other servers at a time
 
 ANSWERS = prometheus.Counter("cod_dns_answers_total", "DNS answers", ["code"])
@@ -49,7 +49,8 @@ Sign = Callable[[bytes], bytes]
 
 
 class DnsServer(SocketService):
-    """Answers on `address`, UDP and TCP, at `port` (0: any free one; `port` then says which).
+    """A DNS server on `address`, by UDP and TCP, at `port` (0: any free one; the attribute `port`
+    then says which).
 
     reactor  needs addReader, removeReader, listenTCP, listenUDP and callLater
     forward  servers to ask about names that are not the site's; none: such questions are refused
@@ -255,10 +256,10 @@ class DnsServer(SocketService):
             _signing(stream.answer, sign)(wire.refused(query))
             return
         self.transfers += 1
-        found = self._pool.read(zones.transfer, query.question.name, site)
-        found.addCallback(self._send, query, peer, stream, sign)
-        found.addErrback(self._not_sent, query, _signing(stream.answer, sign))
-        found.addBoth(self._transferred)
+        zone = self._pool.read(zones.transfer, query.question.name, site)
+        zone.addCallback(self._send, query, peer, stream, sign)
+        zone.addErrback(self._not_sent, query, _signing(stream.answer, sign))
+        zone.addBoth(self._transferred)
 
     def _send(
         self,

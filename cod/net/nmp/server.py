@@ -36,7 +36,7 @@ log = logging.getLogger("cod.nmp")
 
 
 class NmpServer(Service):
-    """Serves VCMs on the ports that `listen` opens.
+    """The server for VCMs, on the ports that `listen` opens.
 
     listen     called with the factory; opens the ports and returns them
     identity, authority   see `net.nmp.session.Server`

@@ -20,7 +20,7 @@ from cod.security import secretfile
 from cod.wire import mail as wire
 
 SILENCE = 10.0  # seconds that the server may keep silent
-ATTEMPT = 40.0  # seconds for all of it
+ATTEMPT = 40.0  # seconds for the whole session
 NO_SERVER = "the site has no mail server: see [smtp] in the site file"
 ALL_CHOSE = "not sent: all addresses in smtp.admins are of administrators who chose otherwise"
 NO_ADMINS = "nobody is named to tell: see smtp.admins in the site file"

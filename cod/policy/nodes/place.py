@@ -72,8 +72,9 @@ def _is_for_nodes(port: str, switches: tuple[Switch, ...]) -> bool:
 
 
 def moved(node: Node, port: str | None, policy: Policy, source: str) -> str:
-    """Return a sentence that the node, which reports from `port`, was moved from its remembered
-    port; '' if it was not moved, that is unknown, or the site allows moves."""
+    """Return a sentence for a node that reports from another switch port than the remembered one;
+    '' if the ports are the same, one of them is unknown, or the site follows moves. `source`: how
+    `port` was found out, for people."""
     if policy.moves == "follow" or None in (port, node.home_port) or port == node.home_port:
         return ""
     return (

@@ -63,10 +63,12 @@ class FailureCount:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys of an attempt's counts.
+    """The keys of the counts of failures for an attempt to sign in.
 
-    name   None: the attempt is from a place where the name has signed in lately
-    known  key under which it is stored that the name has signed in from the place
+    pair     of the name at the place
+    address  of the place
+    name     of the name anywhere; None: the name has signed in from the place lately
+    known    of the row that says that the name has signed in from the place
     """
 
     pair: str
@@ -81,7 +83,7 @@ class Keys:
 
 
 def keys(name: str, address: str, known: bool = False) -> Keys:
-    """Return the keys of an attempt's counts. Spellings of a name that a directory takes for the
+    """Return the keys of an attempt. Spellings of a name that a directory takes for the
     same name have the same keys. `known`: the name has signed in from this place lately."""
     # Directories compare names (RFC 4518) without regard to case, compatible forms of letters,
     # invisible characters and extra spaces.

@@ -67,8 +67,8 @@ UNKNOWN = "nobody knows yet when they are"
 
 
 def reserved(request: PendingRequest, now: float, expected: float | None = None) -> RequestRefusal:
-    """Say when a reservation in advance begins. If its start is over, say that it begins late, and
-    when it is expected to (`expected`; None: unknown)."""
+    """Say when a reservation in advance begins. If its start has passed, say that it begins late,
+    and by when its nodes are `expected` (None: unknown)."""
     start = request.starts_at or now
     if start + PUNCTUAL <= now:
         when = UNKNOWN if expected is None else f"they are expected by {at(expected)}"

@@ -12,7 +12,7 @@ from cod.store.engine import Tx
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """The settings of a MariaDB host.
+    """The settings of a MariaDB host, and the state of its Galera cluster.
 
     lossy         settings with which a power cut may lose a reported commit
     cluster_size  nodes of its Galera cluster; 0: it is in none
@@ -25,8 +25,8 @@ class HostState:
 
 
 def state(tx: Tx) -> HostState:
-    """Return the settings of the connection's host. No table is read, so that a Galera node that is
-    not ready answers, too."""
+    """Return the settings and the state of the connection's host. No table is read, so that a
+    Galera node that is not ready answers, too."""
     wanted = "'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin'"
     rows = tx.execute(text(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({wanted})"))
     found = {str(name): str(value) for name, value in rows}

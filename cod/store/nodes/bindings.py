@@ -82,8 +82,8 @@ def with_node(tx: Tx, mac: str, address: str, now: float) -> tuple[Binding, Node
 def with_others(
     tx: Tx, query: Prepared, mac: str, address: str, now: float
 ) -> list[tuple[Binding, Node, Row]]:
-    """Return what `with_node` does for each row of a query that was made of `WITH_NODE`, and the
-    row's further columns."""
+    """Return (binding, node, further columns) for each row of `query`, a query made of `WITH_NODE`;
+    see `with_node`."""
     try:
         number = ipv4(address)
     except OSError:

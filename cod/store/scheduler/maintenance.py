@@ -159,7 +159,7 @@ def to_return(tx: Tx, window_id: int, most: int) -> list[Node]:
 
 
 def in_others(tx: Tx, window_id: int, node_ids: Sequence[int]) -> dict[int, int]:
-    """Return, by node id, another running window that the node is in, for those that have one."""
+    """Return the nodes that are in another running window, each with the id of such a window."""
     query = (
         select(_m.node_id, _m.window_id)
         .join_from(t.maintenance_nodes, t.maintenance_windows, _w.id == _m.window_id)

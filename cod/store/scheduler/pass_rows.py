@@ -95,11 +95,14 @@ def read(
 ) -> PassRows:
     """Return the rows for a pass.
 
-    `by`, `many`, `idle_since`, `apart` and `times` are explained in `node_counts`; `month` is the
-    month's first day. `before` is an earlier result: its unchanged lists, and its tuples of
-    requests, are not read again. `again` says that a later pass will use the result so. With these
-    two, the transaction must read one moment (`engine.of_one_moment`): otherwise a change that is
-    undone between the reading of a digest and of its rows would stay unseen.
+    month   the first day of the month whose used node-hours are read
+    before  an earlier result: its lists that have not changed, and its tuples of requests, are not
+            read again
+    again   a later pass will give the result as its `before`
+
+    `by`, `many`, `idle_since`, `apart` and `times` are explained in `node_counts`. With `before` or
+    `again`, the transaction must read one moment (`engine.of_one_moment`): otherwise a change that
+    is undone between the reading of a digest and of its rows would stay unseen.
     """
     # first: what is read later is as new, or newer
     version = watermarks.version(tx, watermarks.RESERVED)

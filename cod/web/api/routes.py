@@ -62,35 +62,35 @@ class Thing(Names):
 
 @dataclass(frozen=True)
 class Named(Thing):
-    """A thing, by its name."""
+    """The name of a resource: /groups/{name}."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Numbered(Thing):
-    """A thing, by its id."""
+    """The id of a resource: /requests/{id}."""
 
     id: str
 
 
 @dataclass(frozen=True)
 class NamedMember(Named):
-    """A group by name, and a user in the group."""
+    """The names of a group and of a user in it."""
 
     user: str
 
 
 @dataclass(frozen=True)
 class NamedNumber(Named):
-    """A thing by name, and a part of it by id."""
+    """The name of a resource, and the id of a part of it."""
 
     id: str
 
 
 @dataclass(frozen=True)
 class NamedLabel(Named):
-    """A vcluster by name, and a name in the vcluster."""
+    """The name of a vcluster, and a name in its zone."""
 
     label: str
 
@@ -448,11 +448,11 @@ def listed(
     """
     model: Any = getattr(item, "model", item)
     reply = _list_model(kind, model, about, name)
-    more = [each for each in ("next", "total") if each in reply.model_fields]
+    paging = [name for name in ("next", "total") if name in reply.model_fields]
 
     def shape(values: Sequence[T]) -> Items[Any]:
-        part = {each: getattr(values, each, None) for each in more}
-        made: Items[Any] = reply(items=[item.of(each) for each in values], **part)
+        page = {name: getattr(values, name, None) for name in paging}
+        made: Items[Any] = reply(items=[item.of(value) for value in values], **page)
         return made
 
     return Shaped(reply, shape)
