@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cod.model import Refused
-from cod.store import watermarks
+from cod.store import replies, watermarks
 from cod.store.engine import Tx
-from cod.store.people import replies
 
 T = TypeVar("T")
 

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from cod.model import Result
 from cod.store.engine import Tx, savepoint, trial
-from cod.store.people import site_documents
+from cod.store.site import documents
 
 T = TypeVar("T")
-managed = site_documents.every
+managed = documents.every
 
 
 def attempt(tx: Tx, *, flow: Callable[[Tx], T]) -> T:
@@ -25,10 +25,10 @@ def tried(tx: Tx, *, flow: Callable[[Tx], Result[T]]) -> T:
         return flow(tx).value
 
 
-def manage(tx: Tx, *, named: Collection[site_documents.Thing], pruned: bool) -> None:
+def manage(tx: Tx, *, named: Collection[documents.Thing], pruned: bool) -> None:
     """Store which things the documents name. After a prune, things that they do not name are no
     longer stored."""
     known = managed(tx)
-    site_documents.add(tx, set(named) - known)
+    documents.add(tx, set(named) - known)
     if pruned:
-        site_documents.remove(tx, known - set(named))
+        documents.remove(tx, known - set(named))

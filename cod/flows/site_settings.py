@@ -18,30 +18,30 @@ from cod.model import (
 )
 from cod.store import servers, watermarks
 from cod.store.engine import Tx
-from cod.store.people import site_settings
+from cod.store.site import settings
 
 FIRST_SCHEMA = 69  # programs for older schemas obey the site file alone
 SHOWN = 50  # changes of a setting
 WAKES = (Effect("wake", "settings"),)
-current = site_settings.current
+current = settings.current
 
 
 def changed(tx: Tx, *, seen: int) -> list[SettingChange] | None:
     """Return the newest change of each setting; None if no setting was changed after the change
     with the id `seen`."""
-    return None if site_settings.newest(tx) == seen else site_settings.current(tx)
+    return None if settings.newest(tx) == seen else settings.current(tx)
 
 
 def every(tx: Tx, *, rules: SettingRules) -> list[SiteSetting]:
     """Return every setting, in the order of the site file."""
-    return rules.settings(site_settings.current(tx))
+    return rules.settings(settings.current(tx))
 
 
 def show(tx: Tx, name: str, rules: SettingRules, *, written: bool = False) -> SettingView:
     """Return a setting with its changes. Raises `Refused`. `written`: the transaction has changed
     it, so that `SettingView.written` is true."""
-    setting = rules.setting(name, site_settings.current(tx))
-    history = site_settings.history(tx, name, SHOWN)
+    setting = rules.setting(name, settings.current(tx))
+    history = settings.history(tx, name, SHOWN)
     texts = tuple(map(rules.text, history))
     return SettingView(setting, tuple(history), texts, written)
 
@@ -51,7 +51,7 @@ def put(
 ) -> Result[SettingView]:
     """Change a setting to `value`; None: to the value in the site file. Raises `Refused`."""
     watermarks.one_at_a_time(tx, "settings")
-    changes = site_settings.current(tx)
+    changes = settings.current(tx)
     setting = rules.setting(name, changes)
     if setting.fixed and not (value is None and setting.changed):
         raise Refused("conflict", setting.fixed, "name")
@@ -59,7 +59,7 @@ def put(
     new = None if value is None else json.dumps(rules.checked(name, value, changes))
     if new == (setting.change.value if setting.change else None):
         return Result(show(tx, name, rules))
-    site_settings.add(tx, name=name, value=new, actor=context.actor, now=context.now)
+    settings.add(tx, name=name, value=new, actor=context.actor, now=context.now)
     return Result(show(tx, name, rules, written=True), WAKES)
 
 
@@ -67,7 +67,7 @@ def undo(
     tx: Tx, context: FlowContext, *, name: str, change: int, rules: SettingRules
 ) -> Result[SettingView]:
     """Give a setting the value that it had before a change. Raises `Refused`."""
-    rows = site_settings.history(tx, name)
+    rows = settings.history(tx, name)
     if not any(row.id == change for row in rows):
         raise Refused("not_found", f"there is no change {change} of {name}", "change")
     before = next((row for row in rows if row.id < change), None)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cod.flows import replies as flow
-from cod.store.people import replies
+from cod.store import replies
 from cod.web.api.changes import keyed, resource_get
 from cod.web.api.resources import ROUTES
 from cod.web.http.representations import fits, tag, tags

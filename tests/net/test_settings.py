@@ -20,7 +20,7 @@ from cod.model import ALL, Effect, HostPart, Who
 from cod.service.process import Running
 from cod.site.changes import SiteChanges
 from cod.store import servers
-from cod.store.people import site_settings as store
+from cod.store.site import settings as store
 from cod.workers.settings import SettingsWatch
 from tests.net.apiserver import NOW, SITE_FILE, Served, run, said
 from tests.net.portalclient import signed_in

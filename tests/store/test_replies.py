@@ -14,10 +14,10 @@ from sqlalchemy import Engine, insert, select, update
 from cod.flows import replies as flow
 from cod.model import Refused
 from cod.pool import in_transaction
+from cod.store import replies, watermarks
 from cod.store import tables as t
-from cod.store import watermarks
 from cod.store.engine import Tx
-from cod.store.people import groups, replies
+from cod.store.people import groups
 
 pytestmark = pytest.mark.mariadb_always
 

@@ -15,7 +15,8 @@ from cod.pool import in_transaction
 from cod.store import tables as t
 from cod.store.engine import Tx
 from cod.store.nodes import nodes, types
-from cod.store.people import groups, people, site_documents
+from cod.store.people import groups, people
+from cod.store.site import documents as store
 from cod.web.api.resources.documents import documents
 from cod.web.api.resources.documents.documents import DocumentApply, DocumentQuery, DocumentsReply
 from cod.web.api.resources.documents.kinds import KINDS
@@ -188,7 +189,7 @@ def test_what_was_named_before_is_pruned_in_the_order_of_what_hangs_on_it(
     assert told(reply) == ["delete port n1", "delete group physics", "delete group science"]
     names = in_transaction(there, lambda tx: [each.name for each in groups.every(tx)])
     assert names == ["byhand", "site"]
-    assert in_transaction(there, site_documents.every) == {("block", "rack1")}
+    assert in_transaction(there, store.every) == {("block", "rack1")}
 
 
 def test_documents_that_would_differ_again_are_refused(there: Engine, site: Site) -> None:

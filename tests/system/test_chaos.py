@@ -28,7 +28,7 @@ pytestmark = [
 
 FAULTS = 3
 FORGETS = """\
-from cod.store.people import replies
+from cod.store import replies
 
 replies.begin = lambda *_: None
 replies.keep = lambda *_: None

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from cod.model import Refused
 from cod.policy import usage_buckets
-from cod.store import watermarks
+from cod.store import replies, watermarks
 from cod.store.engine import Tx
-from cod.store.people import replies
 from cod.store.scheduler import usage
 
 KEPT_REPLIES = 86400.0  # seconds that answers to API calls with an Idempotency-Key are kept
