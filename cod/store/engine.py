@@ -92,7 +92,7 @@ def connect(
 ) -> Engine:
     """Return an engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or
     ``mysql+pymysql://cod@localhost/cod``. A URL of several hosts needs a `writer`, which says
-    which of them is used; `core.database.connect` has one. `autocommit`: MariaDB commits each
+    which of them is used: `core.database.writer.connect`. `autocommit`: MariaDB commits each
     statement by itself, without waiting for a further word.
 
     SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys,
@@ -136,7 +136,7 @@ def connect(
     if writer is not None:
         _follow(engine, urls, writer)
     elif len(urls) > 1:
-        raise ValueError("a database of several hosts is opened by core.database.connect")
+        raise ValueError("a database of several hosts is opened by core.database.writer.connect")
     else:
         event.listen(engine, "do_connect", _open)
     return engine

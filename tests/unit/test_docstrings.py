@@ -1,4 +1,5 @@
-"""Docstrings that are true: fields in their tables exist, and what is said to be raised can be."""
+"""Docstrings that are true: fields in their tables exist, what is said to be raised can be, and the
+things of modules that docstrings and comments name exist."""
 
 from __future__ import annotations
 
@@ -17,6 +18,11 @@ from tests.sources import statements
 ROOT = Path(__file__).resolve().parents[2]
 FIELDS = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*) {2,}\S", re.MULTILINE)
 RAISES = re.compile(r"\b[Rr]aises? ((?:`[\w.]+`(?:,| or| and)? ?)+)")
+NAME = re.compile(r"`((?:cod\.)?[a-z_]\w*(?:\.[a-zA-Z_]\w*)+)`")
+# keys of the site file and names of files begin so, too (`policy.patience`, `data.zst`); and what
+# `cod.model` has comes from its modules by a star
+AMBIGUOUS = (["data"], ["images"], ["model"], ["policy"], ["site"])
+EXAMPLES = {"cod/choices.py: cod.power.name"}  # the module of any driver
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 Functions = Mapping[tuple[str, str], set[str]]
 BY_DEFERRED = {"cod.vcm.enroll: trade: Ended"}  # the link's Deferred fails with it
@@ -171,6 +177,48 @@ def test_what_docstrings_say_is_raised_can_be(modules: Mapping[str, ast.Module])
         for each in untrue_raises(path, tree, made)
     }
     assert found - BY_DEFERRED == set()
+
+
+def bound(tree: ast.Module) -> set[str]:
+    """Return the names that a module, or a class of it, defines or imports."""
+    names = set()
+    for each in statements(tree):
+        if isinstance(each, Definition):
+            names.add(each.name)
+        elif isinstance(each, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in each.names}
+        elif isinstance(each, ast.Assign | ast.AnnAssign):
+            targets = each.targets if isinstance(each, ast.Assign) else [each.target]
+            names |= {
+                part.id for one in targets for part in ast.walk(one) if type(part) is ast.Name
+            }
+    return names
+
+
+def lost(text: str, trees: Mapping[str, ast.Module]) -> Iterator[str]:
+    """Yield the names in backquotes that begin with a module, such as `policy.dns.place`, and
+    that the module does not have."""
+    for name in re.findall(NAME, text):
+        *first, last = name.removeprefix("cod.").split(".")
+        while first and ".".join(["cod", *first]) not in trees:
+            last = first.pop()
+        place = ".".join(["cod", *first])
+        if not first or first in AMBIGUOUS or f"{place}.{last}" in trees:
+            continue
+        if last not in bound(trees[place]):
+            yield name
+
+
+@pytest.mark.slow
+def test_what_docstrings_and_comments_name_exists(modules: Mapping[str, ast.Module]) -> None:
+    untrue = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in ("cod", "trampoline")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for name in lost(path.read_text(), modules)
+    }
+    assert untrue - EXAMPLES == set()
+    assert list(lost("`store.engine.Tx` and `store.engine.Ty`", modules)) == ["store.engine.Ty"]
 
 
 def test_untrue_docstrings_are_found() -> None:

@@ -62,8 +62,8 @@ def group_tables(
     groups: Iterable[Group], settings: Mapping[str, Mapping[str, Any]], types: Iterable[str]
 ) -> list[dict[str, Any]]:
     """Return the groups' tables of a scenario file. `settings`: by group, as
-    `core.entitlements.settings` returns them; `types`: names of types that the site has nodes of.
-    """
+    `flows.scheduler.shares.settings` returns them; `types`: names of types of which the site has
+    nodes."""
     known = set(types)
 
     def by_type(values: Mapping[str, float]) -> dict[str, float]:

@@ -56,7 +56,7 @@ class Thing(Names):
 
     @property
     def key(self) -> str:
-        """Return the resource's name or number, as `flows.people.access.Claim` takes it."""
+        """Return the resource's name or number, as `flows.people.access.RequiredRight` takes it."""
         return str(next(iter(vars(self).values())))
 
 
