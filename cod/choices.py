@@ -185,7 +185,7 @@ class NodeLabel(Choice):
 
 
 class SwitchDriverKind(Choice):
-    """By what COD changes the ports of a switch.
+    """Drivers by which COD changes the ports of switches.
 
     driver      its class, 'MODULE:CLASS' in `cod.switches`
     tells_macs  it can tell on which port a MAC was heard. OVSDB has no such table; command lines
@@ -229,7 +229,8 @@ class SwitchDriverKind(Choice):
 
 
 class FileServerDriverKind(Choice):
-    """By what COD exports volumes. The functions of `name` are in `cod/fileservers/name.sh`.
+    """Drivers by which COD exports volumes. The functions of `name` are in
+    `cod/fileservers/name.sh`.
 
     exports  the directory of its exports, where the site file names none
     """

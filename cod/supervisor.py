@@ -73,7 +73,7 @@ class ServerPart:
 
 
 class Supervisor:
-    """Runs each of the parts `names`."""
+    """The parent of a process for each of the parts `names`."""
 
     def __init__(
         self,

@@ -89,7 +89,7 @@ def readable(text: str) -> str:
 
 
 class LldpListener:
-    """Listens for LLDP on all interfaces; frames wait in the kernel until they are read. Without
+    """A listener for LLDP on all interfaces; frames wait in the kernel until they are read. Without
     the right to listen, it hears nothing."""
 
     def __init__(self) -> None:

@@ -59,7 +59,7 @@ class Meter:
 
 
 class Pipeline:
-    """Runs `produce(put)` in one thread and `work(item)` in `workers` others."""
+    """A pipeline: `produce(put)` runs in one thread and `work(item)` in `workers` others."""
 
     def __init__(self, workers: int, depth: int = 8) -> None:
         self._workers = workers

@@ -158,7 +158,7 @@ def top(ctx: click.Context, interval: float, once: bool) -> None:
 
 
 class Look:
-    """Fetches the state of the site. The sum of watts is fetched only every `WATTS_AGE` seconds,
+    """A reader of the site's state. The sum of watts is fetched only every `WATTS_AGE` seconds,
     because it needs the list of all nodes."""
 
     def __init__(self, api: Client) -> None:

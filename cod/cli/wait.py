@@ -82,7 +82,7 @@ def _check_not_rejected(api: Client, name: str, ended: bool) -> None:
 
 
 class Silent:
-    """Shows nothing."""
+    """A display that shows nothing."""
 
     def __enter__(self) -> Self:
         return self

@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], object]
 
 
 class Sender:
-    """Sends files. `sleep` waits between attempts."""
+    """A sender of files. `sleep` waits between attempts."""
 
     def __init__(
         self,

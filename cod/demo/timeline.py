@@ -26,8 +26,8 @@ STYLES = {
 
 
 class Timeline:
-    """Reads the server's event stream in a thread. `names` has the demo's names of nodes by their
-    boot MACs."""
+    """A thread that reads the server's event stream. `names` has the demo's names of nodes by
+    their boot MACs."""
 
     def __init__(
         self, client: Callable[[], Client], names: Mapping[str, str], console: Console

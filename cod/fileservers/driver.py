@@ -75,8 +75,8 @@ class FileServerDriver(Protocol):
 
 
 class ScriptDriver:
-    """Runs scripts on file servers, each in a child process. `ssh` is the name of the program
-    ssh."""
+    """A driver that runs scripts on file servers, each in a child process. `ssh` is the name of the
+    program ssh."""
 
     def __init__(self, reactor: Any, ssh: str = "ssh") -> None:
         self._reactor = reactor

@@ -18,8 +18,8 @@ from zope.interface import implementer
 
 @implementer(IReadDescriptor)
 class SocketService(Service, ABC):
-    """Watches a socket while the service runs. A subclass opens the socket (`_open`), and reads
-    from it (`doRead`).
+    """A service that watches a socket while it runs. A subclass opens the socket (`_open`), and
+    reads from it (`doRead`).
 
     reactor  needs addReader and removeReader
     name     what the reactor's log calls it

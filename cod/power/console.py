@@ -33,7 +33,7 @@ class Line(Protocol):
 
 
 class ConsoleDriver(Protocol):
-    """Follows the output of machines on their serial consoles."""
+    """A driver that follows the output of machines on their serial consoles."""
 
     def follow(self, target: Target, heard: Heard, opened: Opened) -> Line:
         """Follow the console: call `opened` once, when the console is connected, and then `heard`

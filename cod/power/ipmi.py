@@ -45,8 +45,8 @@ class IpmiRefusal(PowerError):
 
 
 class IpmiDriver(Plain):
-    """Speaks to BMCs, with one child process for each command. `program` is ipmitool's name or
-    path."""
+    """The driver for BMCs by IPMI, with one child process for each command. `program` is ipmitool's
+    name or path."""
 
     kind = PowerDriverKind.IPMI
 

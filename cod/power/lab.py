@@ -21,7 +21,7 @@ CONNECT_SECONDS = 5.0
 
 
 class LabDriver(Plain):
-    """Speaks to lab daemons, with one connection for each command."""
+    """The driver for machines of labs, with one connection to the daemon for each command."""
 
     kind = PowerDriverKind.LAB
 

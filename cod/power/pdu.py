@@ -52,7 +52,7 @@ class Outlet:
 
 
 class PduDriver(Plain):
-    """Switches outlets."""
+    """The driver for switched outlets."""
 
     kind = PowerDriverKind.PDU
 

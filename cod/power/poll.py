@@ -10,7 +10,7 @@ from cod.power.poller import Poller
 
 
 class PowerPoll(Poller):
-    """Polls the machines' power states, for one server."""
+    """One server's poll of the machines' power states."""
 
     about = "power"
 

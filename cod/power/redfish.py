@@ -41,7 +41,7 @@ TARGETS = "BootSourceOverrideTarget@Redfish.AllowableValues"
 
 
 class RedfishDriver(Plain):
-    """Speaks to BMCs by Redfish."""
+    """The driver for BMCs by Redfish."""
 
     kind = PowerDriverKind.REDFISH
 

@@ -40,7 +40,7 @@ FOR_NOW = {
 
 
 class SolConsoles:
-    """Follows consoles of BMCs by Serial-over-LAN."""
+    """The driver for consoles of BMCs, by Serial-over-LAN."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

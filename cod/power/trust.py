@@ -46,8 +46,8 @@ class Trust:
 
 @implementer(IPolicyForHTTPS)
 class Noting:
-    """Accepts any certificate and records its `fingerprint`: for a first request that sends no
-    password."""
+    """A trust in any certificate, which records its `fingerprint`: for a first request that sends
+    no password."""
 
     def __init__(self) -> None:
         self.fingerprint = ""

@@ -31,7 +31,7 @@ _ADDRESS = re.compile(
 
 
 class WolDriver(Plain):
-    """Sends magic packets."""
+    """The driver that sends magic packets (Wake-on-LAN)."""
 
     kind = PowerDriverKind.WOL
 

@@ -28,7 +28,7 @@ E, S = NodeEvent, NodeState
 
 
 class MachineLifecycle:
-    """Moves the machines of `pool`.
+    """The lifecycle of the machines of `pool`: moves them from state to state, with their failures.
 
     on_up      called with a machine whose holder's system runs
     on_free    called with a machine that is in the reserve again

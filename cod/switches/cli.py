@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class NetmikoDriver:
-    """Opens sessions over SSH."""
+    """The driver for the command lines of switches, over SSH."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

@@ -34,7 +34,7 @@ FOREIGN = "what answers does not speak OVSDB"
 
 
 class OvsDriver:
-    """Opens sessions with Open vSwitch."""
+    """The driver for Open vSwitch."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

@@ -31,7 +31,7 @@ ETHERNET = (6, 117)  # ethernetCsmacd, gigabitEthernet: ports, and no aggregates
 
 
 class SnmpDriver:
-    """Opens sessions by SNMP."""
+    """The driver for switches by SNMP (Q-BRIDGE-MIB)."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor

@@ -50,7 +50,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class Reconciler(RetryingSteps):
-    """Takes the steps that are due.
+    """The reconcile loop: carries out the steps that are due.
 
     ask       sends COD a question; raises `LinkLost` or `NmpError`
     remember  writes the state to disk

@@ -30,7 +30,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class Renewal(RetryingSteps):
-    """Renews the credentials in `folder`. `clock`: seconds since the epoch."""
+    """The renewal of the credentials in `folder`. `clock`: seconds since the epoch."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class VcmService(Service):
-    """Runs a pool.
+    """The service of a VCM, which connects its pool to COD.
 
     reactor   needs callLater; `threads` is a running thread pool for blocking calls
     connect   connects a protocol; fires when it is connected

@@ -22,7 +22,7 @@ def newest(changes: Sequence[SettingChange]) -> int:
 
 
 class SettingsWatch(Claimer):
-    """Looks whether a setting was changed. `obey` is called with the newest change of each setting;
+    """A watch for changed settings. `obey` is called with the newest change of each setting;
     it knows the changes up to the id `seen`."""
 
     def __init__(

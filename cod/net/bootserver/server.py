@@ -70,7 +70,7 @@ log = logging.getLogger("cod.http")
 
 
 class HttpServer(Service):
-    """Listens on `port` of each of `addresses` (all, if there are none).
+    """The HTTP server for nodes, on `port` of each of `addresses` (all, if there are none).
 
     files_root   the boot root; images_root  the image store, a folder for each digest
     clock        wall time, for the flows and the Date header

@@ -120,8 +120,8 @@ class Connection(Interface):
 
 
 class ConfdServer(Service):
-    """Serves agents on `addresses`, as `server`: a name of its own in the database, the same after
-    a restart.
+    """The server for agents, on `addresses`. `server` is its own name in the database, the same
+    after a restart.
 
     connect  makes the protocol of a new connection (`net.confd.connection.AgentConnection`)
     clock    wall time for the flows; `reactor` gives the time for everything that is not stored

@@ -28,8 +28,8 @@ log = logging.getLogger("cod.ra")
 
 
 class RouterAdvertiser(SocketService):
-    """Answers router solicitations on `interface`. Needs CAP_NET_RAW. `count`: answers since the
-    start."""
+    """A server that answers router solicitations on `interface`. Needs CAP_NET_RAW. `count`:
+    answers since the start."""
 
     def __init__(self, reactor: Any, interface: str) -> None:
         super().__init__(reactor, f"ra {interface}")

@@ -48,9 +48,9 @@ Exchange = tuple[wire.Packet, DhcpQuery]
 
 
 class DhcpServer(SocketService):
-    """Answers DHCP on `subnet`'s interface, for every subnet of `site` that relays send there.
-    Without an interface it answers what is sent to `subnet`'s server address: relayed messages and
-    renewals.
+    """A DHCP server on `subnet`'s interface, for that subnet and every other subnet of `site` whose
+    relays send there. Without an interface it answers what is sent to `subnet`'s server address:
+    relayed messages and renewals.
 
     reactor   needs addReader, removeReader and callLater
     clock     seconds since the epoch

@@ -39,7 +39,7 @@ Target = tuple[str, tuple[str, int]]
 
 
 class ZoneNotifier(Periodic):
-    """Looks for changed zones, and tells the site's secondaries."""
+    """A service that looks for changed zones, and notifies the site's secondaries of them."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ Make = Callable[[Subnet], Sequence[Any]]
 
 
 class NetworkServices(Periodic):
-    """Runs the services that `make` returns for each network of an isolated vcluster, while the
+    """The services that `make` returns for each network of an isolated vcluster; they run while the
     network exists.
 
     Services that cannot start, because the network's interface or its address is still missing, are

@@ -47,8 +47,8 @@ log = logging.getLogger("cod.ldapserver")
 
 
 class LdapServer(Service):
-    """Answers on `addresses`, at `port` and, with TLS from the first byte, at `tls_port`; None: no
-    such port is opened.
+    """The LDAP server on `addresses`, at `port` and, with TLS from the first byte, at `tls_port`;
+    None: no such port is opened.
 
     reactor  needs listenTCP, callLater and seconds; tls: the factory of TLS connections
     rate     bytes that are decoded for one address a second: decoding takes processor time, which

@@ -53,7 +53,7 @@ USUAL = TransferLimits()
 
 
 class TftpServer(SocketService):
-    """Serves the files below `root` and the nodes' documents, on `subnet.server`.
+    """The TFTP server for the files below `root` and the nodes' documents, on `subnet.server`.
 
     reactor  needs addReader, removeReader, seconds and callLater
     clock    wall time for the flows

@@ -43,7 +43,7 @@ class Swept:
 
 
 class Sweep:
-    """Looks at addresses, with the `accounts` of the site file by name.
+    """A search for BMCs at addresses. `accounts`: those of the site file, by name.
 
     options  of Redfish addresses: which certificates are trusted, as in {'insecure': 'yes'}
     pin      trust the certificate that a BMC shows now, and no other later

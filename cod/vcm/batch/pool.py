@@ -32,7 +32,7 @@ log = logging.getLogger("cod.vcm")
 
 
 class BatchPool:
-    """Resizes the pool of a batch system. Tests pass a clock of their own."""
+    """The pool of a batch system, which this object resizes. Tests pass a clock of their own."""
 
     def __init__(
         self, table: BatchTable, system: BatchSystem, *, clock: Callable[[], float] = time.time

@@ -65,7 +65,7 @@ def observe(flow: str, seconds: float, succeeded: bool) -> None:
 
 
 class Mirror:
-    """Copies counts that an edge keeps as plain numbers to `counter`, whenever it is called."""
+    """A copier of counts: each call adds to `counter` what plain numbers have grown by."""
 
     def __init__(self, counter: Counter, counts: Mapping[str, int]) -> None:
         self._counter, self._counts = counter, counts

@@ -37,7 +37,7 @@ def frame(body: bytes) -> bytes:
 
 
 class Framer:
-    """Cuts a stream of bytes into frames. `limit` may be changed between frames."""
+    """A decoder that cuts a stream of bytes into frames. `limit` may be changed between frames."""
 
     def __init__(self) -> None:
         self.limit = FIRST_LIMIT

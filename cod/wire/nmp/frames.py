@@ -90,7 +90,7 @@ def encode(message: Message) -> bytes:
 
 @dataclass(slots=True)
 class Decoder:
-    """Decodes bytes into messages. `longest`: bytes of a body."""
+    """A decoder of bytes into messages. `longest`: bytes of a body."""
 
     longest: int = LONGEST_SENT
     _lines: list[bytes] = field(default_factory=list)
