@@ -107,7 +107,7 @@ class Pool:
         self._order = itertools.count()
         self._gathered: deque[_Call[Any]] = deque()  # they wait for the next shared transaction
         self._gathering = threading.Lock()
-        self._sharing = False  # a shared transaction is queued, under way, or rested after
+        self._sharing = False  # a shared transaction is queued, under way, or followed by a rest
         self._resting = False
         self._closing = threading.Event()
         count = threads or (1 if engine.dialect.name == "sqlite" else 4)
@@ -157,9 +157,8 @@ class Pool:
         call = _Call(flow, args, kwargs)
         with self._gathering:
             self._gathered.append(call)
-            begins, self._sharing = not self._sharing, True
-        if begins:
-            self._share_more()
+            if not self._sharing:
+                self._share_more()
         return call.done
 
     def read(
@@ -292,10 +291,10 @@ class Pool:
         with self._gathering:
             rests = not failed and len(calls) < FEW and not self._closing.is_set()
             self._resting = rests
+            if not rests:
+                self._share_more()
         if rests:
             self._reactor.callFromThread(self._reactor.callLater, REST, self._end_rest)
-        else:
-            self._share_more()
         ended = []
         for call, outcome in zip(calls, outcomes, strict=True):
             if outcome is _AGAIN:
@@ -307,14 +306,13 @@ class Pool:
 
     def _end_rest(self) -> None:
         with self._gathering:
-            rested, self._resting = self._resting, False
-        if rested:
-            self._share_more()
+            if self._resting:
+                self._resting = False
+                self._share_more()
 
     def _share_more(self) -> None:
-        """Queue a shared transaction if flows wait for one."""
-        with self._gathering:
-            self._sharing = bool(self._gathered)
+        """Queue a shared transaction if flows wait for one. The caller holds `_gathering`."""
+        self._sharing = bool(self._gathered)
         if self._sharing:
             self._jobs.put((NODES, next(self._order), self._share))
 

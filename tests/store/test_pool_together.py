@@ -240,3 +240,25 @@ def test_what_gathers_when_the_pool_closes_is_done(held: Held, engine: Engine) -
     held.pool.run_together(add_node, "bb")
     held.pool.close()
     assert added(engine) == ["a", "bb"]
+
+
+def test_a_flow_that_comes_as_the_last_transaction_ends_is_queued_once(
+    held: Held, engine: Engine
+) -> None:
+    """The thread may be interrupted wherever it holds no lock. A second shared transaction would
+    find nothing, and end the thread."""
+    late: list[Deferred[str]] = []
+
+    class Interrupted:
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+            if not held.pool._sharing and not late:
+                late.append(held.pool.run_together(add_node, "late" * FEW))
+
+    lock, held.pool._gathering = held.pool._gathering, Interrupted()  # type: ignore[assignment]
+    held.go(*(held.pool.run_together(add_node, "n" * (number + 1)) for number in range(FEW)))
+    held.calls.result(late[0])
+    assert len(held.calls.result(held.pool.read(names))) == FEW + 1
