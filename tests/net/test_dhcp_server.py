@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 
 from cod.flows.boot import dhcp as flow
 from cod.model import DhcpQuery, Site, SiteRef, Subnet
-from cod.net.dhcp.server import DhcpServer
+from cod.net.dhcp.server import METRICS, DhcpServer
 from cod.pool import FEW, REST, Pool
 from cod.wire import dhcp as wire
 from tests.ports import free_port
@@ -238,6 +238,20 @@ def test_rubbish_is_dropped_and_the_next_good_client_answered(stand: Stand) -> N
                 pass
     assert stand.server.counts["dropped", "malformed"] > 1000
     assert stand.server.counts["dropped", "failed"] == 0
+
+
+def test_an_error_after_the_replies_does_not_end_the_service(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(METRICS["in"], "labels", full)
+        stand.send(discover(1))
+        assert stand.receive().xid == 1
+        stand.send(discover(2))
+        assert stand.receive().xid == 2
 
 
 class Instant:

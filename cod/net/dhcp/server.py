@@ -146,9 +146,19 @@ class DhcpServer(SocketService):
         if not batch:
             self._reactor.addReader(self)
             return
+        # replies first: the two threads at once take more time than in turn
         self._ask(batch).addCallbacks(
-            self._committed, self._failed, callbackArgs=(batch,), errbackArgs=(batch,)
-        )
+            self._send, self._failed, callbackArgs=(batch,), errbackArgs=(batch,)
+        ).addBoth(self._go_on, batch)
+
+    def _go_on(self, result: Failure | None, batch: Sequence[Exchange]) -> Failure | None:
+        """Have the next batch read; after one of few, a moment later. An error is left to Twisted's
+        log."""
+        if len(batch) < FEW:
+            self._reactor.callLater(REST, self._next)
+        else:
+            self._next()
+        return result
 
     def _ask(self, batch: Sequence[Exchange]) -> Deferred[list[DhcpAnswer | None]]:
         queries = [query for _, query in batch]
@@ -156,22 +166,13 @@ class DhcpServer(SocketService):
             URGENT, flow.answer, queries, self.site.current, self._newcomers, self._clock()
         )
 
-    def _committed(self, answers: Sequence[DhcpAnswer | None], batch: Sequence[Exchange]) -> None:
-        # before the next batch is read: the two threads at once take more time than in turn
-        self._send(answers, batch)
-        if len(batch) < FEW:
-            self._reactor.callLater(REST, self._next)
-        else:
-            self._next()
-
-    def _failed(self, failure: Failure, batch: Sequence[Exchange]) -> None:
+    def _failed(self, failure: Failure, batch: Sequence[Exchange]) -> Deferred[None] | None:
         error = failure.value
         raced = error is not None and self._pool.is_race(error)
         # clients will ask again
         if (len(batch) == 1 and not raced) or (error is not None and self._pool.is_away(error)):
             self._give_up(failure, batch)
-            self._next()
-            return
+            return None
         log.warning(
             "a batch of %d messages failed (%s): each again alone",
             len(batch),
@@ -180,7 +181,7 @@ class DhcpServer(SocketService):
         done: Deferred[None] = succeed(None)
         for exchange in batch:
             done.addCallback(self._alone, [exchange])
-        done.addBoth(lambda _: self._next())
+        return done
 
     def _alone(self, _: None, batch: Sequence[Exchange]) -> Deferred[None]:
         return self._ask(batch).addCallbacks(
