@@ -28,7 +28,7 @@ from cod.pool import FEW, REST, URGENT, Pool
 from cod.wire import dhcp as wire
 
 # Messages in one transaction. Their replies leave in one burst: of 192 a relay with a usual socket
-# buffer (208 KiB) that was sending meanwhile lost 3 to 5 of 100, of 64 next to none.
+# buffer (208 KiB) that was sending meanwhile lost up to 6 of 100, of 64 next to none.
 BATCH = 64
 BUFFER = 8 * 2**20  # bytes that wait in the kernel: 1,000 machines that are switched on together
 LONGEST = 2048  # bytes; a longer datagram is cut off and does not decode
