@@ -24,7 +24,8 @@ from twisted.internet.threads import blockingCallFromThread
 from cod.lab import cleaner
 from cod.model import Policy, Site, Subnet
 from cod.store import schema, tables
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from tests import upkeep
 from tests.leftovers import Before, process
 

@@ -20,7 +20,7 @@ from cod.net.dhcp.server import DhcpServer
 from cod.policy.nodes.subnets import listeners
 from cod.pool import Pool
 from cod.store import tables
-from cod.store.engine import connect
+from cod.store.database import connect
 
 reactor: Any = _reactor
 

@@ -26,7 +26,7 @@ from cod.net.nmp import limits, tls
 from cod.net.nmp.server import NmpServer
 from cod.pool import Pool
 from cod.security.ca import Ca
-from cod.store.engine import connect
+from cod.store.database import connect
 
 reactor: Any = _reactor
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pymysql
 
-from cod.store import engine as database
+from cod.store import database
 from cod.store import tables as t
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.waiting import until

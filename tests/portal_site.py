@@ -38,7 +38,8 @@ from cod.security import password_hash
 from cod.states import NODE_RULES, NodeState, WindowState
 from cod.store import claims
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import blocks, nodes
 from cod.store.people import groups, people
 from cod.store.scheduler import maintenance as rows

@@ -9,8 +9,7 @@ from sqlalchemy import and_, bindparam, case, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from cod.store import tables as t
-from cod.store.engine import Tx
-from cod.store.prepared import Among
+from cod.store.engine import Among, Tx
 from cod.store.rows import insert_all
 
 Key = tuple[str, str]

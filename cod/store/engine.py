@@ -1,216 +1,71 @@
-"""Opening the database: one URL, SQLite or MariaDB/MySQL, of one host or several; what each needs
-to be safe; which errors merit a retry."""
+"""Transactions and their statements: how a transaction begins, statements that are compiled once and
+then go directly to the driver, long lists of values, parts that are undone, and which errors merit
+a retry.
+
+SQLAlchemy processes parameters and results anew whenever it executes a statement, even a compiled
+one. That takes 80 µs, while SQLite finds a row in 5 µs. A `Prepared` keeps the text of the
+statement, the order of its parameters, and the conversions of those types that have any. For other
+code nothing differs: errors have SQLAlchemy's classes, and its listeners are told of errors
+(`handle_error`) and of statements (`before_cursor_execute`).
+"""
 
 from __future__ import annotations
 
-import os
-import socket
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol, TypeVar
-from weakref import WeakSet
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
     CursorResult,
+    Delete,
+    Dialect,
+    Insert,
     Select,
-    create_engine,
-    event,
+    SelectBase,
+    Table,
+    Text,
+    TypeDecorator,
+    Update,
+    bindparam,
     exc,
-    make_url,
+    insert,
 )
 from sqlalchemy import (
     Engine as Engine,
 )
-
-from cod.model import database_urls
-from cod.store.mariadb.connections import connection as mariadb_connection
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
 
 Key = TypeVar("Key")
 Tx = Connection
 """A transaction in progress. Only `cod.pool` (and the tests) begins, commits and rolls back."""
 
+Values = Mapping[str, Any]
+Row = tuple[Any, ...]
+NOTHING: Values = {}
+_Converter = Callable[[Any], Any]
+_Readers = Sequence[tuple[int, _Converter]]  # (place of a column, its converter)
+
 # server away, connection cut, server shutting down
-_LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
+LOST = (2002, 2003, 2006, 2013, 2055, 1053, 1077, 1927)
 # A node of Galera that is not ready or has no quorum; a replica, or a writer that has become one:
 # the connection works, and another one, made anew, may lead to the writer. A node that loses its
 # quorum before a commit refuses that by 1180.
-_NO_WRITER = (1047, 1180, 1290, 1836)
+NO_WRITER = (1047, 1180, 1290, 1836)
 _RETRY = (1205, 1213)  # lock wait timeout, deadlock; with Galera also a failed certification
 _FULL = (1021, 1114)  # the disk, a table's file
-LONGEST_TEXT = 1 << 26  # bytes: names of millions of nodes
-# Seconds without a statement after which MariaDB ends a transaction: also one that has only read
-# may have locked rows.
-ABANDONED = 10
-# The same of a transaction that has written, at one of several hosts: less than the three seconds
-# for which a process may be sure of the writer (`policy.database_writer`). A process that is
-# stopped between that look and its COMMIT, or whose COMMIT the network holds up, finds its
-# transaction ended before another host can be the writer.
-ABANDONED_BY_WRITER = 2
-# Seconds without a statement after which the host ends a connection. The host is not told of one
-# that was given up while it could not be reached, and would keep it for hours, as one of the few
-# that it accepts.
-IDLE = 120
 
 
-class NoWriter(exc.OperationalError):
-    """No host of the database is known to be its writer. Nothing was committed."""
-
-    def __init__(self, sentence: str) -> None:
-        super().__init__(None, None, Exception(sentence))
+# ---------------------------------------------------------------- transactions
 
 
-class Writer(Protocol):
-    """Watcher of the hosts of a database that knows which one is the writer. Threads ask it."""
-
-    def where(self) -> tuple[str, int]:
-        """Return the writer's HOST:PORT and its epoch, after waiting for it a while. Raises
-        `NoWriter`."""
-
-    def confirm(self, where: tuple[str, int]) -> None:
-        """Raise `NoWriter` unless that host may be written to now."""
-
-    def look(self) -> None:
-        """Look at once whether the writer still is the writer."""
-
-    def when_lost(self, cut: Callable[[], None]) -> None:
-        """Have `cut` called when the writer is lost from sight."""
-
-    def close(self) -> None:
-        """Look no more."""
-
-
-def connect(
-    url: str,
-    size: int = 8,
-    *,
-    patience: float | None = None,
-    writer: Writer | None = None,
-    autocommit: bool = False,
-) -> Engine:
-    """Return an engine for `url`, e.g. ``sqlite:////var/lib/cod/cod.db`` or
-    ``mysql+pymysql://cod@localhost/cod``. A URL of several hosts needs a `writer`, which says
-    which of them is used: `core.database.writer.connect`. `autocommit`: MariaDB commits each
-    statement by itself, without waiting for a further word.
-
-    SQLite: WAL, synchronous=FULL (a commit that was reported survives a power cut), foreign keys,
-    BEGIN IMMEDIATE; a file that is not there yet is made for its owner alone. MariaDB: READ
-    COMMITTED, at most `size` connections; a host that takes longer than `patience` seconds for an
-    answer, or cannot be reached for `connections.SILENT` seconds, counts as lost; encrypted where
-    the host can, with its certificate compared only where the URL says so (``?ssl_ca=``). Errors do
-    not show a statement's values: they end in the log, and may be what proves a server to an agent.
-    """
-    if url.startswith("sqlite"):
-        engine = create_engine(
-            url, hide_parameters=True, connect_args={"timeout": 30, "check_same_thread": False}
-        )
-        event.listen(engine, "connect", _sqlite_connect)
-        event.listen(engine, "begin", _sqlite_begin)
-        _make_private(engine.url.database or "")
-        return engine
-    urls = database_urls(url)
-    abandoned = ABANDONED if writer is None else ABANDONED_BY_WRITER
-    engine = create_engine(
-        next(iter(urls.values())),
-        hide_parameters=True,
-        isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
-        pool_size=size,
-        max_overflow=size,
-        pool_recycle=IDLE * 2 // 3,  # one that is as old may be ended
-        connect_args={
-            "connect_timeout": patience or 5,
-            "read_timeout": patience,
-            "write_timeout": patience,
-            "charset": "utf8mb4",
-            # Names and addresses of a vcluster are read as one text: more than this is cut off.
-            # A host that hangs, or whose link is cut, keeps its connection: others would wait for
-            # the rows that it has locked as long as that lasts. MySQL has no such limit.
-            "init_command": f"SET group_concat_max_len = {LONGEST_TEXT}, wait_timeout = {IDLE}"
-            f" /*M!100300 , idle_transaction_timeout = {ABANDONED},"
-            f" idle_write_transaction_timeout = {abandoned} */",
-        },
-    )
-    event.listen(engine, "handle_error", _leave_reader)
-    if writer is not None:
-        _follow(engine, urls, writer)
-    elif len(urls) > 1:
-        raise ValueError("a database of several hosts is opened by core.database.writer.connect")
-    else:
-        event.listen(engine, "do_connect", _open)
-    return engine
-
-
-def _open(dialect: Any, _record: Any, args: Any, options: dict[str, Any]) -> Any:
-    connection = mariadb_connection(dialect, args, options)
-    connection.connect()
-    return connection
-
-
-def _leave_reader(context: Any) -> None:
-    if _number(context.original_exception) in _NO_WRITER:
-        context.is_disconnect = True
-
-
-def _follow(engine: Engine, urls: dict[str, str], writer: Writer) -> None:
-    """Have all connections of an engine lead to the writer, and no transaction commit at another
-    host or after the writer was lost from sight."""
-    hosts = {host: make_url(url) for host, url in urls.items()}
-    open_: WeakSet[Any] = WeakSet()
-    listing = threading.Lock()  # a set that grows while it is walked through raises an error
-
-    def open_one(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:
-        where = writer.where()
-        host = hosts[where[0]]
-        options |= {"host": host.host, "port": host.port or 3306}
-        connection = mariadb_connection(dialect, args, options)
-        with listing:
-            open_.add(connection)  # before it is made: also that can be cut
-        connection.connect()
-        record.info["writer"] = where
-        return connection
-
-    def leave_others(_connection: Any, record: Any, _proxy: Any) -> None:
-        if record.info.get("writer") != writer.where():
-            raise exc.DisconnectionError
-
-    def cut() -> None:
-        """End all connections: a thread would wait for a host that is gone as long as TCP does."""
-        with listing:
-            connections = list(open_)
-        for connection in connections:
-            with suppress(OSError, AttributeError):  # it is closed, or not open yet
-                connection._sock.shutdown(socket.SHUT_RDWR)
-
-    def look(context: Any) -> None:
-        if _number(context.original_exception) in (*_LOST, *_NO_WRITER):
-            writer.look()
-
-    event.listen(engine, "do_connect", open_one)
-    event.listen(engine, "checkout", leave_others)
-    event.listen(engine, "commit", lambda tx: writer.confirm(tx.info["writer"]))
-    event.listen(engine, "handle_error", look)
-    event.listen(engine, "engine_disposed", lambda _engine: writer.close())
-    writer.when_lost(cut)
-
-
-def _make_private(path: str) -> None:
-    if path and not path.startswith((":", "file:")):
-        with suppress(OSError):  # it is there, or cannot be made, which connecting will say
-            # SQLite's -wal and -shm follow it
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def _sqlite_connect(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # SQLAlchemy's events send BEGIN; the driver must not
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=30000"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _sqlite_begin(connection: Connection) -> None:
+def begin_sqlite(connection: Connection) -> None:
+    """Send the BEGIN of a transaction, which SQLAlchemy leaves to the driver."""
     # A deferred BEGIN that later wants to write can fail without waiting; IMMEDIATE queues up
     # front.
     reading = connection.get_execution_options().get("reading")
@@ -238,14 +93,241 @@ def snapshot(engine: Engine) -> Iterator[Tx]:
         yield tx
 
 
-def clock(engine: Engine) -> float | None:
-    """Ask the database server what time it is, in seconds since the epoch; None for SQLite, which
-    has no clock."""
-    with engine.connect() as connection:
-        if engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("SELECT 1")
-            return None
-        return float(connection.exec_driver_sql("SELECT UNIX_TIMESTAMP(NOW(6))").scalar_one())
+@contextmanager
+def savepoint(tx: Tx, *, keep: bool = True) -> Iterator[None]:
+    """Run a part of a transaction by itself. If the part raises, its writes are undone, and the
+    rest of the transaction stays. `keep`: its writes stay if it does not raise."""
+    part = tx.begin_nested()
+    try:
+        yield
+    except Exception as error:
+        # after a deadlock the database has no savepoint any more, and would say so instead
+        if not is_retryable(error):
+            part.rollback()
+        raise
+    if keep:
+        part.commit()
+    else:
+        part.rollback()
+
+
+def trial(tx: Tx) -> AbstractContextManager[None]:
+    """Run a part of a transaction for its result alone. Its writes are undone."""
+    return savepoint(tx, keep=False)
+
+
+# ---------------------------------------------------------------- statements that are made once
+
+
+class Among(FunctionElement[bool]):
+    """The condition that a column has one of the values in the parameter `name`, a list or tuple.
+
+    SQLite gets the values as one JSON text, because SQLAlchemy takes longer to make a parameter of
+    each value than SQLite takes to find the row. The condition has no type: behind a condition of
+    type Boolean, SQLAlchemy would write `= 1`, and no index would be used."""
+
+    inherit_cache = True
+
+    def __init__(self, column: ColumnElement[Any], name: str) -> None:
+        super().__init__(column, bindparam(name, expanding=True))
+
+
+@compiles(Among)
+def _among(element: Among, compiler: Any, **how: Any) -> str:
+    column, values = element.clauses
+    text: str = compiler.process(column.in_(values), **how)
+    return text
+
+
+class _JsonList(TypeDecorator[Any]):
+    """A list of values as JSON text for `json_each`. Values with a NUL are left out: `json_each`
+    cuts a text off there, so that 'n1\\0x' would find the row 'n1'."""
+
+    impl, cache_ok = Text, True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str:
+        text = json.dumps(value)
+        if r"\u0000" in text:
+            text = json.dumps([one for one in value if "\0" not in str(one)])
+        return text
+
+
+@compiles(Among, "sqlite")
+def _among_json(element: Among, compiler: Any, **how: Any) -> str:
+    column, values = element.clauses
+    text = compiler.process(bindparam(values.key, type_=_JsonList()), **how)
+    return f"{compiler.process(column, **how)} IN (SELECT value FROM json_each({text}))"
+
+
+class _Form(NamedTuple):
+    """A statement in the form that a driver takes.
+
+    sources    names of the parameters, in their order
+    named      whether the driver takes parameters by name
+    fixed      values that the statement or its table gives
+    converted  converters of parameters to stored values, by name
+    read       converters of the result's columns, by place
+    expands    makes text and parameters for lists of values; None: the text is always the same
+    """
+
+    text: str
+    sources: Sequence[str]
+    named: bool
+    fixed: Values
+    converted: Mapping[str, _Converter]
+    read: _Readers
+    expands: SQLCompiler | None
+
+
+class Prepared:
+    """A statement whose parameters have names: those of its `bindparam`, or of the columns that an
+    INSERT or UPDATE sets. A parameter without a value gets the value that the statement or its
+    table gives; a KeyError is raised if there is none."""
+
+    def __init__(self, statement: SelectBase | Insert | Update | Delete) -> None:
+        self._statement = statement
+        self._forms: dict[tuple[Any, ...], _Form] = {}
+
+    def rows(self, tx: Tx, values: Values = NOTHING) -> list[Row]:
+        """Return the rows that the statement finds."""
+        text, given, read = self._filled(tx, values)
+        found: list[Row] = list(run(tx, text, given, rows=True))
+        return [_read(row, read) for row in found] if read else found
+
+    def row(self, tx: Tx, values: Values = NOTHING) -> Row | None:
+        """Return the only row that the statement finds; None if there is none. Raises
+        MultipleResultsFound if there are several."""
+        found = self.rows(tx, values)
+        if len(found) > 1:
+            raise exc.MultipleResultsFound(f"{len(found)} rows, of which there is to be one")
+        return found[0] if found else None
+
+    def value(self, tx: Tx, values: Values = NOTHING) -> Any:
+        """Return the first column of the first row that the statement finds; None if there is no
+        row."""
+        return next((row[0] for row in self.rows(tx, values)), None)
+
+    def write(self, tx: Tx, values: Values = NOTHING) -> int:
+        """Execute the statement; return how many rows it wrote, including those that had the new
+        values already."""
+        text, given, _ = self._filled(tx, values)
+        count: int = run(tx, text, given).rowcount
+        return count
+
+    def add(self, tx: Tx, values: Values) -> int:
+        """Insert a row, and return the id that the database gave to it."""
+        text, given, _ = self._filled(tx, values)
+        number: int = run(tx, text, given).lastrowid
+        return number
+
+    def write_all(self, tx: Tx, rows: Sequence[Values]) -> int:
+        """Execute the statement for each of `rows`, all of which have the same names; return the
+        number of rows as `write` does."""
+        if not rows:
+            return 0
+        filled = [self._filled(tx, each) for each in rows]
+        [text] = {text for text, _, _ in filled}
+        count: int = run(tx, text, [given for _, given, _ in filled], many=True).rowcount
+        return count
+
+    def _filled(self, tx: Tx, values: Values) -> tuple[str, Any, _Readers]:
+        """Return the text, its parameters, and the converters of the result's columns."""
+        key = (tx.dialect.name, *values)
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = _form(self._statement, tuple(values), tx.dialect)
+        text, sources, converted = form.text, form.sources, form.converted
+        if form.fixed:
+            values = {**form.fixed, **values}
+        if form.expands is not None:
+            text, values, more, sources = _expanded(form.expands, values)
+            converted = {**converted, **more}
+        given = [*map(values.__getitem__, sources)]
+        if converted:
+            for place, name in enumerate(sources):
+                if name in converted:
+                    given[place] = converted[name](given[place])
+        named = dict(zip(sources, given, strict=True)) if form.named else tuple(given)
+        return text, named, form.read
+
+
+@cache
+def inserting(table: Table) -> Prepared:
+    """Return the INSERT of a row into a table."""
+    return Prepared(insert(table))
+
+
+def _form(
+    statement: SelectBase | Insert | Update | Delete, names: tuple[str, ...], dialect: Dialect
+) -> _Form:
+    compiled: Any = statement.compile(dialect=dialect, column_keys=list(names))
+    text, sources = compiled.string, compiled.positiontup or list(compiled.bind_names.values())
+    defaults = {column.key: column.default.arg for column in compiled.insert_prefetch}
+    fixed, converted = dict[str, Any](), dict[str, _Converter]()
+    for name in sources:
+        bind = compiled.binds[name]
+        if name in defaults:
+            fixed[name] = defaults[name]
+        elif name not in names:
+            if bind.required:
+                raise KeyError(name)
+            fixed[name] = bind.effective_value
+        convert = bind.type.dialect_impl(dialect).bind_processor(dialect)
+        if convert is not None:
+            converted[name] = convert
+    lists = {bind.key for bind in compiled.post_compile_params}
+    if lists and lists.isdisjoint(names):  # the statement gives the lists: expand them once
+        text, fixed, more, sources = _expanded(compiled, {**dict.fromkeys(names), **fixed})
+        converted |= more
+    columns = statement.selected_columns if isinstance(statement, SelectBase) else ()
+    read = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
+    return _Form(
+        text,
+        sources,
+        compiled.positiontup is None,
+        fixed,
+        converted,
+        [(place, each) for place, each in enumerate(read) if each is not None],
+        None if lists.isdisjoint(names) else compiled,
+    )
+
+
+def _expanded(
+    compiled: SQLCompiler, values: Values
+) -> tuple[str, dict[str, Any], Mapping[str, _Converter], Sequence[str]]:
+    """Return a statement's text, values, converters and the order of its parameters, with one
+    parameter for each value of a list."""
+    made = compiled.construct_expanded_state(dict(values))
+    of_lists = made.parameter_expansion
+    sources = made.positiontup or [name for name in made.parameters if name not in of_lists]
+    return made.statement, dict(made.parameters), made.processors, sources
+
+
+def _read(row: Row, converters: _Readers) -> Row:
+    made = list(row)
+    for place, convert in converters:
+        made[place] = convert(made[place])
+    return tuple(made)
+
+
+def run(tx: Tx, text: str, values: Any, *, many: bool = False, rows: bool = False) -> Any:
+    """Execute the statement; return the driver's cursor, or with `rows` the rows found. With `many`
+    the statement is executed for each of a list of values."""
+    if not tx.in_transaction():
+        tx.begin()
+    cursor = tx.connection.cursor()
+    for listener in tx.dispatch.before_cursor_execute:
+        text, values = listener(tx, cursor, text, values, None, many)
+    try:
+        (cursor.executemany if many else cursor.execute)(text, values)
+        # SQLite looks for later rows only as they are fetched
+        return cursor.fetchall() if rows else cursor
+    except tx.dialect.loaded_dbapi.Error as error:
+        # only this method gives the error SQLAlchemy's class and tells the listeners of the error
+        tx._handle_dbapi_exception(error, text, values, cursor, None)
+
+
+# ---------------------------------------------------------------- results, and long lists
 
 
 def new_id(inserted: CursorResult[Any]) -> int:
@@ -286,27 +368,14 @@ def nested(rows: Iterable[Any]) -> dict[Any, dict[Any, Any]]:
     return found
 
 
-@contextmanager
-def savepoint(tx: Tx, *, keep: bool = True) -> Iterator[None]:
-    """Run a part of a transaction by itself. If the part raises, its writes are undone, and the
-    rest of the transaction stays. `keep`: its writes stay if it does not raise."""
-    part = tx.begin_nested()
-    try:
-        yield
-    except Exception as error:
-        # after a deadlock the database has no savepoint any more, and would say so instead
-        if not is_retryable(error):
-            part.rollback()
-        raise
-    if keep:
-        part.commit()
-    else:
-        part.rollback()
+# ---------------------------------------------------------------- errors
 
 
-def trial(tx: Tx) -> AbstractContextManager[None]:
-    """Run a part of a transaction for its result alone. Its writes are undone."""
-    return savepoint(tx, keep=False)
+class NoWriter(exc.OperationalError):
+    """No host of the database is known to be its writer. Nothing was committed."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(None, None, Exception(sentence))
 
 
 def is_lost(error: BaseException) -> bool:
@@ -314,7 +383,7 @@ def is_lost(error: BaseException) -> bool:
     connection may help."""
     if not isinstance(error, exc.DBAPIError):
         return False
-    return bool(error.connection_invalidated) or code(error) in _LOST
+    return bool(error.connection_invalidated) or code(error) in LOST
 
 
 def is_retryable(error: BaseException) -> bool:
@@ -325,7 +394,7 @@ def is_retryable(error: BaseException) -> bool:
     return (
         is_lost(error)
         or isinstance(error, NoWriter)
-        or code(error) in (*_RETRY, *_NO_WRITER)
+        or code(error) in (*_RETRY, *NO_WRITER)
         or "database is locked" in str(error.orig)
     )
 
@@ -339,9 +408,10 @@ def is_full(error: BaseException) -> bool:
 
 def code(error: exc.DBAPIError) -> int | None:
     """Return MariaDB's number of the error; None if it has none."""
-    return _number(error.orig)
+    return number(error.orig)
 
 
-def _number(error: BaseException | None) -> int | None:
+def number(error: BaseException | None) -> int | None:
+    """Return MariaDB's number of an error of its driver; None if it has none."""
     args = getattr(error, "args", ())
     return args[0] if args and isinstance(args[0], int) else None

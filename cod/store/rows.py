@@ -45,8 +45,19 @@ from sqlalchemy import (
 from sqlalchemy.dialects import mysql, sqlite
 
 from cod.model import Refused
-from cod.store.engine import Key, Tx, rows_among, slices
-from cod.store.prepared import NOTHING, Among, Prepared, Row, Values, inserting, run
+from cod.store.engine import (
+    NOTHING,
+    Among,
+    Key,
+    Prepared,
+    Row,
+    Tx,
+    Values,
+    inserting,
+    rows_among,
+    run,
+    slices,
+)
 
 Record = TypeVar("Record")
 Order = ColumnElement[Any] | tuple[ColumnElement[Any], ...]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from cod.store import tables as t
-from cod.store.engine import Tx
-from cod.store.prepared import Prepared
+from cod.store.engine import Prepared, Tx
 from cod.store.rows import upsert
 
 ENERGY, POOL, RESERVED = "energy", "pool", "reservations"

@@ -30,7 +30,8 @@ from cod.model import Role, Who
 from cod.policy.usage_buckets import DAYS, HOURS, MINUTES
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.people import people
 from tests.bench import large_site
 from tests.bench.arena import RESULTS, Measure, Smoke, write

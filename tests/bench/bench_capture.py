@@ -91,7 +91,8 @@ def server(folder: Path) -> Iterator[tuple[str, Any]]:
     from cod.net.bootserver.server import HttpServer
     from cod.pool import Pool, in_transaction
     from cod.store import tables
-    from cod.store.engine import Tx, connect
+    from cod.store.database import connect
+    from cod.store.engine import Tx
     from cod.store.nodes import captures, nodes, sessions
 
     engine = connect(f"sqlite:///{folder}/cod.db")

@@ -22,7 +22,7 @@ from pathlib import Path
 from sqlalchemy import insert
 
 from cod.store import tables
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.bench.arena import (
     CLIENT,
     COUNTED,

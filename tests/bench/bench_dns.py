@@ -26,7 +26,8 @@ from cod.flows.boot import zones
 from cod.model import Site, Subnet, dotted
 from cod.store import schema
 from cod.store import tables as t
-from cod.store.engine import Tx, connect, new_id
+from cod.store.database import connect
+from cod.store.engine import Tx, new_id
 from cod.store.nodes import holding, nodes
 from cod.store.people import groups
 from cod.store.scheduler import vclusters

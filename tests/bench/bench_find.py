@@ -25,7 +25,8 @@ from cod.flows.nodes import actions
 from cod.model import ActionOutcome, FlowContext, Page, Site, Who, ipv4
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes.blocks import ensure
 from cod.web.api.models import Query
 from cod.web.api.resources import node_actions

@@ -24,7 +24,7 @@ from sqlalchemy import insert
 
 from cod.model import ipv4
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.attack.mutants import memory
 from tests.bench.arena import ROOT, Measure, Smoke, python, write
 from tests.net.ldapclient import LdapClient

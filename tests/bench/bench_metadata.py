@@ -24,7 +24,8 @@ from sqlalchemy import Engine, event, insert
 from cod.model import Binding, Site, SiteRef, SshKey, Subnet, ipv4
 from cod.store import schema
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes
 from cod.store.people import groups, people, sshkeys
 from cod.store.scheduler import vclusters

@@ -24,7 +24,7 @@ from sqlalchemy import insert, select
 from cod.security.ca import Ca
 from cod.store import tables as t
 from cod.store import vcms
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.bench.arena import ROOT, ROUNDS, Measure, Smoke, python, write
 
 VCMS, PORT, ADDRESS = 5000, 18071, "127.0.0.1"

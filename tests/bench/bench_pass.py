@@ -48,7 +48,8 @@ from cod.model import Refused, Site
 from cod.service.parts import GARBAGE
 from cod.store import claims
 from cod.store import tables as t
-from cod.store.engine import connect, snapshot
+from cod.store.database import connect
+from cod.store.engine import snapshot
 from tests.bench import pass_results
 from tests.bench.arena import ROOT, Smoke, write
 from tests.bench.pass_results import (

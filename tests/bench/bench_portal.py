@@ -25,7 +25,8 @@ from pathlib import Path
 
 from cod.flows.people.access import digest
 from cod.model import Role
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.people import people, signins
 from cod.web.portal.registry import PAGES
 from tests.bench import large_site

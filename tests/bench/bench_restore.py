@@ -21,7 +21,7 @@ from cod.lab.storm import report
 from cod.lab.storm.machine import FIRST_MAC
 from cod.lab.storm.site import StormSite, make_room
 from cod.states import Disk, NodeState
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.nodes import nodes
 from tests.bench.arena import Measure, Smoke, write
 

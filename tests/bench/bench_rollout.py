@@ -27,7 +27,8 @@ from cod.model import Role
 from cod.policy.hardware import identity
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import people
 from tests.bench.arena import RESULTS, Measure, Smoke, put_between_marks, write

@@ -40,7 +40,7 @@ def serve(root: str) -> None:
     from cod.model import Site, SiteRef
     from cod.pool import Pool, in_transaction
     from cod.store import tables
-    from cod.store.engine import connect
+    from cod.store.database import connect
     from cod.web.server import ApiServer
 
     folder, clock = Path(root), time.time

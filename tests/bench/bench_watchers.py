@@ -31,7 +31,8 @@ from sqlalchemy import select, update
 
 from cod.model import Role
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.people import people
 from cod.web.api.events import SELDOM
 from tests.bench import large_site

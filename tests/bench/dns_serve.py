@@ -11,7 +11,7 @@ from twisted.internet import reactor as the_reactor
 from cod.model import SiteRef
 from cod.net.dns.server import DnsServer
 from cod.pool import Pool
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.bench.bench_dns import SITE
 
 

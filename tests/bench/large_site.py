@@ -19,7 +19,8 @@ from sqlalchemy import Engine, insert
 
 from cod.store import schema
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from tests.bench.pass_world import DAY, GROUPS, NOW, Size, fill
 
 # two of three requests are of vclusters that wait: 500 in all

@@ -16,7 +16,7 @@ from cod.net.ldap.server import LdapServer
 from cod.net.servertls import ServerTls
 from cod.pool import Pool
 from cod.security.ca import Ca
-from cod.store.engine import connect
+from cod.store.database import connect
 
 
 def main() -> None:

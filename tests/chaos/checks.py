@@ -26,7 +26,8 @@ from cod.model import database_urls
 from cod.policy.histories import Histories, NodeRow, NodeTransition
 from cod.states import Disk, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, connect, is_retryable
+from cod.store.database import connect
+from cod.store.engine import Tx, is_retryable
 from cod.wire import dhcp
 from tests.chaos.site import PROBER, RELAY, TEMPLATES, ChaosSite
 from tests.history_rows import history_after, node_rows

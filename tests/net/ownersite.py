@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 
 from cod.model import Role, Who
 from cod.pool import in_transaction
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.people import groups
 from cod.store.scheduler import requests, vclusters
 from tests.net.apiserver import NOW, Served

@@ -102,7 +102,7 @@ def test_a_part_says_where_nodes_reach_its_host(site: Site) -> None:
 
 def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Site) -> None:
     from cod.pool import in_transaction
-    from cod.store.engine import connect
+    from cod.store.database import connect
 
     url = f"sqlite:///{tmp_path}/cod.db"
     settings: Any = SimpleNamespace(database=url, name="a")

@@ -24,7 +24,7 @@ from cod.service.process import Running
 from cod.site import load
 from cod.site.changes import SiteChanges
 from cod.store import watermarks
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.web.api.metrics import Mirror
 from tests.net.server_process import WAIT, Serving, alive, founded
 

@@ -21,7 +21,8 @@ from cod.model import AskedWindow, Site
 from cod.pool import in_transaction
 from cod.store import tables as t
 from cod.store import vcms
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import requests
 from cod.wire.nmp import bodies as b

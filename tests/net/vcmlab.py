@@ -30,7 +30,8 @@ from cod.net.nmp.server import NmpServer
 from cod.net.nmp.session import VcmSession
 from cod.net.nmp.tls import PeerIdentity
 from cod.pool import in_transaction
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import vclusters as vcluster_rows
 from cod.vcm.link import Link

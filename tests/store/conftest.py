@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from cod.model import Site
 from cod.store import tables
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.conftest import quickened
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.store.busy_site import calm, ruled

@@ -24,7 +24,8 @@ from cod.model import AskedNodes, AskedTuple, Site
 from cod.states import NodeEvent, Step
 from cod.store import claims
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.scheduler import node_counts, requests
 from tests.conftest import SUBNET

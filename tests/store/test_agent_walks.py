@@ -19,7 +19,7 @@ from cod.flows.nodes import captures
 from cod.model import Ingested, Peer, Policy, Refused, Site
 from cod.policy.nodes import lifecycle
 from cod.states import NODE_RULES, NODE_TRANSITIONS, Disk, NodeEvent, NodeState, Step
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.nodes import bindings, nodes
 from cod.store.nodes import captures as rows
 from cod.store.tables import metadata

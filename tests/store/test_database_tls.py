@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, exc
 
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.net.certificates import Authority
 

@@ -19,7 +19,8 @@ from cod.flows.scheduler import apply_plan
 from cod.model import Effect, Refused, Result, Site
 from cod.net.nmp import verbs
 from cod.store import claims
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from tests.repeats import contents
 from tests.store import busy_site
 from tests.store.agentlab import Lab

@@ -17,7 +17,7 @@ from cod.core.database.writer import connect
 from cod.flows.people import people
 from cod.model import Refused
 from cod.pool import Pool
-from cod.store import engine as database
+from cod.store import database
 from cod.store import tables as t
 from cod.store.people import people as users
 from tests.galera import Galera, GaleraNode, needs_galera

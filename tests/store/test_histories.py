@@ -19,7 +19,8 @@ from cod.model import AskedVcluster, Site
 from cod.policy.histories import ViolationKind
 from cod.site import load
 from cod.store import tables as t
-from cod.store.engine import Tx, connect, snapshot
+from cod.store.database import connect
+from cod.store.engine import Tx, snapshot
 from cod.store.people import groups
 from tests.contexts import flow_context
 from tests.store.manager_world import arrive, furnish, run_pass

@@ -19,7 +19,7 @@ from cod.model import HostPart
 from cod.pool import in_transaction
 from cod.store import claims, schema
 from cod.store import servers as server_rows
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.nodes import nodes
 from tests.conftest import upgrade
 from tests.later import CONTRACTS, EXPANDS, FAILS, later

@@ -17,10 +17,9 @@ from twisted.internet.task import Clock
 
 from cod.pool import RACES, Pool
 from cod.states import NodeState
-from cod.store import claims, tables
-from cod.store import engine as database
+from cod.store import claims, database, tables
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Tx, is_lost
 from cod.store.mariadb import connections
 from cod.store.nodes import nodes
 from tests import cutlinks
@@ -306,6 +305,6 @@ def test_a_host_that_hangs_in_a_transaction_lets_others_go_on(
             assert claims.hold(tx, "manager", "b", 100.0, 10.0, over=over)
         with pytest.raises(exc.DBAPIError) as refused:
             transaction.commit()
-    assert database.is_lost(refused.value)
+    assert is_lost(refused.value)
     for each in (hangs, goes_on):
         each.dispose()

@@ -10,7 +10,8 @@ from sqlalchemy import Engine, text
 
 from cod.flows.people import groups
 from cod.pool import Pool
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from tests.store.test_pool import Calls
 
 

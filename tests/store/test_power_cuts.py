@@ -24,7 +24,7 @@ import json, sys, threading, time
 from sqlalchemy import event, text
 from cod.pool import in_transaction
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.nodes import nodes
 
 url, first, threads, pragma = sys.argv[1], *map(int, sys.argv[2:4]), sys.argv[4]

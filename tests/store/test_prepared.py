@@ -26,8 +26,7 @@ from sqlalchemy import (
     update,
 )
 
-from cod.store.engine import Tx
-from cod.store.prepared import Prepared, inserting
+from cod.store.engine import Prepared, Tx, inserting
 from cod.store.tables.base import Words
 
 SHELVES = Table(

@@ -9,8 +9,8 @@ from sqlalchemy import Engine, event, exc, select, update
 
 from cod.states import NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
-from cod.store.prepared import Among
+from cod.store.database import connect
+from cod.store.engine import Among, Tx
 from cod.store.rows import RowChange, found_in, insert_all, remove_all, update_all
 from cod.store.scheduler import node_picks
 from tests.store.manager_world import add_node

@@ -25,7 +25,7 @@ from cod.model import SignInRules
 from cod.states import Disk, NodeState
 from cod.store import backup, schema
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.nodes import nodes
 from tests.conftest import upgrade
 from tests.later import CONTRACTS, later
@@ -194,7 +194,7 @@ def test_a_server_looks_at_its_schema_without_the_tools_of_an_upgrade(tmp_path: 
     engine = connect(f"sqlite:///{tmp_path}/cod.db")
     upgrade(engine)
     program = (
-        "import sys; from cod.store import schema; from cod.store.engine import connect;"
+        "import sys; from cod.store import schema; from cod.store.database import connect;"
         f"schema.check(connect({str(engine.url)!r})); print('alembic' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -13,7 +13,7 @@ from cod.flows.images import templates as template_flows
 from cod.flows.people import access, people, signin
 from cod.model import Role
 from cod.store import schema
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.images import templates
 from cod.store.people import groups
 from cod.store.people import people as rows

@@ -25,10 +25,9 @@ from cod.policy.database_writer import LEASE_SECONDS, NOBODY
 from cod.pool import Pool, in_transaction
 from cod.site.load import Settings
 from cod.site.tables import ApiTable, ServerTable
-from cod.store import engine as database
-from cod.store import schema
+from cod.store import database, schema
 from cod.store import servers as store_servers
-from cod.store.engine import NoWriter, Tx, code
+from cod.store.engine import LOST, NoWriter, Tx, code, is_retryable
 from cod.store.mariadb.writer import lease, renew
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.pair import Pair
@@ -224,7 +223,7 @@ def test_a_process_that_is_stopped_before_its_commit_does_not_commit_when_it_wak
             assert float(seconds) < LEASE_SECONDS / 2
             until(lambda: int(own) not in in_transaction(mariadb_engine, connections))
             stopped.send_signal(signal.SIGCONT)
-            assert int(stopped.stdout.readline()) in database._LOST
+            assert int(stopped.stdout.readline()) in LOST
         finally:
             stopped.kill()
     assert "stopped" not in in_transaction(mariadb_engine, names)
@@ -284,7 +283,7 @@ def test_a_node_without_a_quorum_is_left_for_another_connection(mariadb: MariaDB
         with pytest.raises(exc.OperationalError) as caught:
             in_transaction(engine, ask, number)
         assert code(caught.value) == number
-        assert database.is_retryable(caught.value)
+        assert is_retryable(caught.value)
     in_transaction(engine, ask)
     assert used[0] == used[1] == used[2]
     assert len(set(used[2:])) == 3

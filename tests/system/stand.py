@@ -32,7 +32,8 @@ from cod.client import Client
 from cod.flows.people import groups
 from cod.lab.agents import prepare
 from cod.model import Node
-from cod.store.engine import connect, is_retryable
+from cod.store.database import connect
+from cod.store.engine import is_retryable
 from cod.store.nodes import nodes, sessions
 from tests.conftest import upgrade
 from tests.upkeep import open_stands

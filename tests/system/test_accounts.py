@@ -20,7 +20,8 @@ from cod.policy.nodes import sssd
 from cod.pool import in_transaction
 from cod.security.ca import Ca
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.people import groups
 from tests import ldap_site
 from tests.conftest import upgrade

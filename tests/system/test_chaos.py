@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.chaos.checks import Watch
 from tests.chaos.faults import FAULTS as KINDS
 from tests.chaos.run import ChaosRun

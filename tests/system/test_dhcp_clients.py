@@ -20,7 +20,8 @@ from sqlalchemy import Engine
 
 from cod.model import Binding
 from cod.states import NodeState
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import bindings, nodes
 
 pytestmark = [pytest.mark.system, pytest.mark.in_turn(2)]

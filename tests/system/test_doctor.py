@@ -25,7 +25,7 @@ from cod.doctor.finding import Context
 from cod.model import Site
 from cod.security import webcert
 from cod.site import load
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.waiting import answers, until
 from trampoline import build
 

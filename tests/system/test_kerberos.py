@@ -25,7 +25,8 @@ from cod.security.ca import Ca
 from cod.security.sealed import Sealer
 from cod.site.load import load
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import host_keys, nodes
 from cod.store.people import groups
 from tests import ldap_site

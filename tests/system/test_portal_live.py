@@ -23,7 +23,8 @@ from cod.policy.nodes.console import tenure
 from cod.pool import in_transaction
 from cod.states import NodeEvent, NodeState
 from cod.store import tables
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes
 from cod.store.people import people, signins
 from tests.portal_site import Portal

@@ -26,7 +26,7 @@ from cod.pool import Pool
 from cod.power.console import Heard, Opened
 from cod.power.driver import Target
 from cod.power.recorder import Recorder
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.portal_site import PASSWORD, Portal
 from tests.system.browser import Complaints, browser, context, faults, picture, too_wide
 from tests.waiting import until

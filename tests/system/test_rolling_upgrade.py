@@ -27,7 +27,7 @@ from cod.lab.storm.site import FILES, SITE
 from cod.policy.histories import Histories
 from cod.store import schema
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.database import connect
 from tests.history_rows import history_after, node_rows
 from tests.mariadb import UNSYNCED, MariaDB
 from tests.waiting import until

@@ -16,7 +16,7 @@ from cod.cli.server import permissions
 from cod.cli.server.permissions import Unready
 from cod.site import load
 from cod.site.load import Settings
-from cod.store.engine import connect
+from cod.store.database import connect
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from cod.model import TypeRules
 from cod.policy.hardware import equal
 from cod.states import Disk, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx, connect
+from cod.store.database import connect
+from cod.store.engine import Tx
 from cod.store.nodes import nodes, types
 from cod.store.people import groups
 from tests.world import table

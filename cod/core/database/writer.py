@@ -22,8 +22,8 @@ from cod.policy.database_writer import (
     Wait,
     WriterView,
 )
-from cod.store import engine as database
-from cod.store.engine import Engine, NoWriter, Tx
+from cod.store import database
+from cod.store.engine import Engine, NoWriter, Tx, is_retryable
 from cod.store.mariadb import writer as store
 
 PATIENCE = 2.0  # seconds for one answer of a host
@@ -204,7 +204,7 @@ class DatabaseWriter:
                 return act(tx)
         except Exception as error:
             self._reason = f"{host}: {getattr(error, 'orig', error)}"
-            if not database.is_retryable(error):
+            if not is_retryable(error):
                 log.error("%s", self._reason)
             return None
 

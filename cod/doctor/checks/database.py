@@ -16,7 +16,7 @@ from cod.core.database.writer import PATIENCE, connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import database_urls
 from cod.quantity import span
-from cod.store import engine as store
+from cod.store import database as store
 from cod.store import schema, watermarks
 from cod.store.mariadb import host as mariadb
 from cod.store.mariadb import writer

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from cod.model import UNTIL_LEFT, Binding, Refused, Subnet
 from cod.states import Disk, NodeState, VclusterState
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.images import templates
 from cod.store.nodes import bindings
 from cod.store.people import groups

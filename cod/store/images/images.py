@@ -10,8 +10,7 @@ from cod.model import Image, Refused
 from cod.model import possible_names as full_names
 from cod.states import CaptureState
 from cod.store import tables as t
-from cod.store.engine import Tx
-from cod.store.prepared import Among
+from cod.store.engine import Among, Tx
 from cod.store.rows import Rows, theirs_or_shared
 
 _c = t.images.c

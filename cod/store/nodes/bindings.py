@@ -32,9 +32,8 @@ from cod.model import (
 from cod.states import UNREPORTED
 from cod.store import dns_zones
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
+from cod.store.engine import Among, Prepared, Row, Tx, slices
 from cod.store.nodes import nodes
-from cod.store.prepared import Among, Prepared, Row
 from cod.store.rows import Rows, remove_all
 from cod.store.scheduler import address_blocks
 

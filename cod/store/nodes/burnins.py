@@ -10,9 +10,8 @@ from cod.model import Burnin
 from cod.states import BurninState, CaptureState, NodeState
 from cod.store import tables as t
 from cod.store import watermarks
-from cod.store.engine import Tx
+from cod.store.engine import Prepared, Tx
 from cod.store.nodes import nodes
-from cod.store.prepared import Prepared
 from cod.store.rows import Rows
 
 OPEN = (BurninState.WANTED, BurninState.RUNNING)

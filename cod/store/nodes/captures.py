@@ -10,9 +10,8 @@ from sqlalchemy import bindparam, delete, insert, select
 from cod.model import Capture, Node
 from cod.states import CaptureState
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Prepared, Tx
 from cod.store.nodes import nodes
-from cod.store.prepared import Prepared
 from cod.store.rows import Rows, found_in, theirs
 
 OPEN = (CaptureState.WANTED, CaptureState.RUNNING)

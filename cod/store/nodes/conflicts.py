@@ -11,8 +11,7 @@ from sqlalchemy import bindparam, exists, func, insert, select
 from cod.model import Node
 from cod.states import ConflictKind
 from cod.store import tables as t
-from cod.store.engine import Tx
-from cod.store.prepared import Prepared
+from cod.store.engine import Prepared, Tx
 from cod.store.rows import insert_all
 
 _c = t.conflicts.c

@@ -17,9 +17,8 @@ from sqlalchemy import null, select, type_coerce, union_all
 
 from cod.model import Binding, DhcpClient
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Among, Prepared, Tx
 from cod.store.nodes import bindings
-from cod.store.prepared import Among, Prepared
 from cod.store.rows import RowChange, Rows, remove_all, update_all, upsert
 
 # Each statement is made once: making it anew for each batch was half of a small batch's cost.

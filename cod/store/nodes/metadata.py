@@ -10,9 +10,8 @@ from sqlalchemy import and_, bindparam, select
 from cod.model import Assignment, Node, ipv4
 from cod.states import OWN_SYSTEM, ReclaimState
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Prepared, Tx
 from cod.store.nodes import nodes
-from cod.store.prepared import Prepared
 
 _b, _n, _v, _r = t.bindings.c, t.nodes.c, t.vclusters.c, t.reclaims.c
 _AT = Prepared(

@@ -26,9 +26,8 @@ from cod.model import Node, NodePlace, PowerAction
 from cod.states import Disk, NodeEvent, NodeState, StoryVerdict
 from cod.store import tables as t
 from cod.store import watermarks
-from cod.store.engine import Tx, grouped, rows_among, slices
+from cod.store.engine import Among, Prepared, Tx, grouped, inserting, rows_among, slices
 from cod.store.nodes import switch_ports
-from cod.store.prepared import Among, Prepared, inserting
 from cod.store.rows import RowChange, Rows, insert_all, update_all
 
 ROWS = Rows(Node, t.nodes, noun="node")

@@ -9,9 +9,8 @@ from sqlalchemy import bindparam, delete
 
 from cod.model import Binding, BootSecret, Node
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Among, Prepared, Tx
 from cod.store.nodes import bindings, nodes
-from cod.store.prepared import Among, Prepared
 from cod.store.rows import Rows, remove_all
 
 _s = t.boot_secrets.c

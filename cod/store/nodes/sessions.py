@@ -24,9 +24,8 @@ from sqlalchemy import (
 from cod.model import AgentSession, ImageReceiver, Node, Peer, Refused
 from cod.states import Disk, NodeState
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Among, Prepared, Tx
 from cod.store.nodes import nodes
-from cod.store.prepared import Among, Prepared
 from cod.store.rows import RowChange, Rows, remove_all, update_all
 
 _s = t.sessions.c

@@ -12,9 +12,8 @@ from sqlalchemy import ColumnElement, and_, bindparam, func, select, union
 from cod.model import SYSTEM_ACCOUNTS, NodeTree, NodeUser, Role, ipv4
 from cod.states import OWN_SYSTEM
 from cod.store import tables as t
-from cod.store.engine import Tx, grouped
+from cod.store.engine import Prepared, Tx, grouped
 from cod.store.people.people import ABLE
-from cod.store.prepared import Prepared
 from cod.store.rows import Rows
 
 _u, _p, _g, _v, _n, _b = (

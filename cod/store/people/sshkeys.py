@@ -8,9 +8,8 @@ from sqlalchemy import bindparam, delete, select
 
 from cod.model import Role, SshKey
 from cod.store import tables as t
-from cod.store.engine import Tx
+from cod.store.engine import Prepared, Tx
 from cod.store.people import people
-from cod.store.prepared import Prepared
 from cod.store.rows import Rows
 
 _k, _p, _u = t.ssh_keys.c, t.group_permissions.c, t.users.c

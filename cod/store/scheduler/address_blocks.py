@@ -8,8 +8,7 @@ from sqlalchemy import delete, exc, insert, select
 
 from cod.model import AddressBlock, AddressRange, Subnet, ipv4
 from cod.store import tables as t
-from cod.store.engine import Tx, slices
-from cod.store.prepared import Among
+from cod.store.engine import Among, Tx, slices
 from cod.store.rows import Rows
 
 _b = t.vcluster_blocks.c

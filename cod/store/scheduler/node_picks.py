@@ -13,9 +13,8 @@ from sqlalchemy.sql.elements import ColumnElement
 from cod.model import Node
 from cod.states import Disk
 from cod.store import tables as t
-from cod.store.engine import Tx, rows_among, slices
+from cod.store.engine import Among, Tx, rows_among, slices
 from cod.store.nodes import nodes
-from cod.store.prepared import Among
 from cod.store.rows import Rows
 from cod.store.scheduler.node_kinds import (
     ALIKE,

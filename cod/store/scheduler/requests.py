@@ -22,8 +22,7 @@ from sqlalchemy import (
 from cod.model import AskedNodes, RecordedRequest, Refused, Request, RequestTuple, set_names
 from cod.states import UNDECIDED, RequestState
 from cod.store import tables as t
-from cod.store.engine import Tx, rows_among, slices
-from cod.store.prepared import Among
+from cod.store.engine import Among, Tx, rows_among, slices
 from cod.store.rows import RowChange, Rows, update_all
 
 _r = t.node_requests.c

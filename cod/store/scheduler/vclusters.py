@@ -23,9 +23,8 @@ from cod.model import Subnet, Vcluster
 from cod.states import NodeState, ReclaimState, VclusterState
 from cod.store import dns_zones, vcms
 from cod.store import tables as t
-from cod.store.engine import Tx, nested, rows_among, slices
+from cod.store.engine import Among, Tx, nested, rows_among, slices
 from cod.store.nodes import nodes
-from cod.store.prepared import Among
 from cod.store.rows import RowChange, Rows, insert_all, update_all
 from cod.store.scheduler import address_blocks
 
