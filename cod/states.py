@@ -172,71 +172,87 @@ NODE_RULES: dict[NodeState, StateRule] = {
     S.RETIRED: StateRule("final", "no longer part of the site"),
 }
 
-NODE_TRANSITIONS: dict[tuple[NodeState, NodeEvent], NodeState] = {
-    (S.EXPECTED, E.SEEN): S.NEW,
-    (S.NEW, E.ENTERED): S.EXPECTED,
-    (S.NEW, E.REGISTERED): S.REGISTERING,
-    (S.REGISTERING, E.APPROVED): S.TRAMPOLINE,
-    (S.OFF, E.WOKEN): S.TRAMPOLINE,
-    (S.OFF, E.ASKED): S.TRAMPOLINE,
-    (S.TRAMPOLINE, E.IDLED): S.INACTIVE,
-    (S.TRAMPOLINE, E.WIPE_ORDERED): S.WIPE,
-    (S.TRAMPOLINE, E.PRIME_ORDERED): S.PRIME,
-    (S.TRAMPOLINE, E.BOOT_ORDERED): S.BOOT,
-    (S.TRAMPOLINE, E.CAPTURE_ORDERED): S.CAPTURE,
-    (S.TRAMPOLINE, E.BURNIN_ORDERED): S.BURNIN,
-    (S.TRAMPOLINE, E.TIMED_OUT): S.TRAMPOLINE,
-    (S.TRAMPOLINE, E.EXHAUSTED): S.QUARANTINED,
-    (S.INACTIVE, E.PRIME_ORDERED): S.PRIME,
-    (S.INACTIVE, E.BOOT_ORDERED): S.BOOT,
-    (S.INACTIVE, E.WIPE_ORDERED): S.WIPE,
-    (S.INACTIVE, E.CAPTURE_ORDERED): S.CAPTURE,
-    (S.INACTIVE, E.BURNIN_ORDERED): S.BURNIN,
-    (S.INACTIVE, E.POWERED_DOWN): S.OFF,
-    (S.INACTIVE, E.ASKED): S.TRAMPOLINE,
-    (S.INACTIVE, E.LOST): S.TRAMPOLINE,
-    (S.WIPE, E.WIPED): S.TRAMPOLINE,
-    (S.WIPE, E.ASKED): S.TRAMPOLINE,
-    (S.WIPE, E.FAILED): S.TRAMPOLINE,
-    (S.WIPE, E.LOST): S.TRAMPOLINE,
-    (S.WIPE, E.TIMED_OUT): S.TRAMPOLINE,
-    (S.WIPE, E.EXHAUSTED): S.QUARANTINED,
-    (S.PRIME, E.PRIMED): S.BOOT,
-    (S.PRIME, E.ASKED): S.TRAMPOLINE,
-    (S.PRIME, E.FAILED): S.TRAMPOLINE,
-    (S.PRIME, E.LOST): S.TRAMPOLINE,
-    (S.PRIME, E.RELEASED): S.TRAMPOLINE,
-    (S.PRIME, E.REINSTALL_WANTED): S.TRAMPOLINE,
-    (S.PRIME, E.TIMED_OUT): S.TRAMPOLINE,
-    (S.PRIME, E.EXHAUSTED): S.QUARANTINED,
-    (S.BOOT, E.BOOTED): S.ACTIVE,
-    (S.BOOT, E.BOOT_FAILED): S.TRAMPOLINE,
-    (S.BOOT, E.FAILED): S.TRAMPOLINE,
-    (S.BOOT, E.RELEASED): S.TRAMPOLINE,
-    (S.BOOT, E.REINSTALL_WANTED): S.TRAMPOLINE,
-    (S.BOOT, E.TIMED_OUT): S.TRAMPOLINE,
-    (S.BOOT, E.EXHAUSTED): S.QUARANTINED,
-    (S.ACTIVE, E.RELEASED): S.TRAMPOLINE,
-    (S.ACTIVE, E.CAPTURE_WANTED): S.TRAMPOLINE,
-    (S.ACTIVE, E.REINSTALL_WANTED): S.TRAMPOLINE,
-    (S.CAPTURE, E.CAPTURED): S.TRAMPOLINE,
-    (S.CAPTURE, E.ASKED): S.TRAMPOLINE,
-    (S.CAPTURE, E.FAILED): S.TRAMPOLINE,
-    (S.CAPTURE, E.LOST): S.TRAMPOLINE,
-    (S.CAPTURE, E.CANCELLED): S.TRAMPOLINE,
-    (S.CAPTURE, E.TIMED_OUT): S.TRAMPOLINE,
-    (S.CAPTURE, E.EXHAUSTED): S.TRAMPOLINE,  # the capture has failed, not the node
-    (S.BURNIN, E.BURNED_IN): S.TRAMPOLINE,
-    (S.BURNIN, E.ASKED): S.TRAMPOLINE,
-    (S.BURNIN, E.FAILED): S.TRAMPOLINE,
-    (S.BURNIN, E.LOST): S.TRAMPOLINE,
-    (S.BURNIN, E.CANCELLED): S.TRAMPOLINE,
-    (S.BURNIN, E.TIMED_OUT): S.TRAMPOLINE,
-    # a machine that cannot finish its tests is not given to anybody
-    (S.BURNIN, E.EXHAUSTED): S.QUARANTINED,
-    (S.QUARANTINED, E.RESTORED): S.TRAMPOLINE,
-    (S.RETIRED, E.RESTORED): S.TRAMPOLINE,
-}
+
+class WrongEvent(Exception):
+    """The event is not possible in that state: a late message, or a bug. Nothing was changed."""
+
+
+class Transitions(dict[tuple[NodeState, NodeEvent], NodeState]):
+    """The states that events lead to, by state and event. Raises `WrongEvent` for a state and an
+    event that it does not have."""
+
+    def __missing__(self, pair: tuple[NodeState, NodeEvent]) -> NodeState:
+        state, event = pair
+        raise WrongEvent(f"a node in state {state} takes no event {event}")
+
+
+NODE_TRANSITIONS = Transitions(
+    {
+        (S.EXPECTED, E.SEEN): S.NEW,
+        (S.NEW, E.ENTERED): S.EXPECTED,
+        (S.NEW, E.REGISTERED): S.REGISTERING,
+        (S.REGISTERING, E.APPROVED): S.TRAMPOLINE,
+        (S.OFF, E.WOKEN): S.TRAMPOLINE,
+        (S.OFF, E.ASKED): S.TRAMPOLINE,
+        (S.TRAMPOLINE, E.IDLED): S.INACTIVE,
+        (S.TRAMPOLINE, E.WIPE_ORDERED): S.WIPE,
+        (S.TRAMPOLINE, E.PRIME_ORDERED): S.PRIME,
+        (S.TRAMPOLINE, E.BOOT_ORDERED): S.BOOT,
+        (S.TRAMPOLINE, E.CAPTURE_ORDERED): S.CAPTURE,
+        (S.TRAMPOLINE, E.BURNIN_ORDERED): S.BURNIN,
+        (S.TRAMPOLINE, E.TIMED_OUT): S.TRAMPOLINE,
+        (S.TRAMPOLINE, E.EXHAUSTED): S.QUARANTINED,
+        (S.INACTIVE, E.PRIME_ORDERED): S.PRIME,
+        (S.INACTIVE, E.BOOT_ORDERED): S.BOOT,
+        (S.INACTIVE, E.WIPE_ORDERED): S.WIPE,
+        (S.INACTIVE, E.CAPTURE_ORDERED): S.CAPTURE,
+        (S.INACTIVE, E.BURNIN_ORDERED): S.BURNIN,
+        (S.INACTIVE, E.POWERED_DOWN): S.OFF,
+        (S.INACTIVE, E.ASKED): S.TRAMPOLINE,
+        (S.INACTIVE, E.LOST): S.TRAMPOLINE,
+        (S.WIPE, E.WIPED): S.TRAMPOLINE,
+        (S.WIPE, E.ASKED): S.TRAMPOLINE,
+        (S.WIPE, E.FAILED): S.TRAMPOLINE,
+        (S.WIPE, E.LOST): S.TRAMPOLINE,
+        (S.WIPE, E.TIMED_OUT): S.TRAMPOLINE,
+        (S.WIPE, E.EXHAUSTED): S.QUARANTINED,
+        (S.PRIME, E.PRIMED): S.BOOT,
+        (S.PRIME, E.ASKED): S.TRAMPOLINE,
+        (S.PRIME, E.FAILED): S.TRAMPOLINE,
+        (S.PRIME, E.LOST): S.TRAMPOLINE,
+        (S.PRIME, E.RELEASED): S.TRAMPOLINE,
+        (S.PRIME, E.REINSTALL_WANTED): S.TRAMPOLINE,
+        (S.PRIME, E.TIMED_OUT): S.TRAMPOLINE,
+        (S.PRIME, E.EXHAUSTED): S.QUARANTINED,
+        (S.BOOT, E.BOOTED): S.ACTIVE,
+        (S.BOOT, E.BOOT_FAILED): S.TRAMPOLINE,
+        (S.BOOT, E.FAILED): S.TRAMPOLINE,
+        (S.BOOT, E.RELEASED): S.TRAMPOLINE,
+        (S.BOOT, E.REINSTALL_WANTED): S.TRAMPOLINE,
+        (S.BOOT, E.TIMED_OUT): S.TRAMPOLINE,
+        (S.BOOT, E.EXHAUSTED): S.QUARANTINED,
+        (S.ACTIVE, E.RELEASED): S.TRAMPOLINE,
+        (S.ACTIVE, E.CAPTURE_WANTED): S.TRAMPOLINE,
+        (S.ACTIVE, E.REINSTALL_WANTED): S.TRAMPOLINE,
+        (S.CAPTURE, E.CAPTURED): S.TRAMPOLINE,
+        (S.CAPTURE, E.ASKED): S.TRAMPOLINE,
+        (S.CAPTURE, E.FAILED): S.TRAMPOLINE,
+        (S.CAPTURE, E.LOST): S.TRAMPOLINE,
+        (S.CAPTURE, E.CANCELLED): S.TRAMPOLINE,
+        (S.CAPTURE, E.TIMED_OUT): S.TRAMPOLINE,
+        (S.CAPTURE, E.EXHAUSTED): S.TRAMPOLINE,  # the capture has failed, not the node
+        (S.BURNIN, E.BURNED_IN): S.TRAMPOLINE,
+        (S.BURNIN, E.ASKED): S.TRAMPOLINE,
+        (S.BURNIN, E.FAILED): S.TRAMPOLINE,
+        (S.BURNIN, E.LOST): S.TRAMPOLINE,
+        (S.BURNIN, E.CANCELLED): S.TRAMPOLINE,
+        (S.BURNIN, E.TIMED_OUT): S.TRAMPOLINE,
+        # a machine that cannot finish its tests is not given to anybody
+        (S.BURNIN, E.EXHAUSTED): S.QUARANTINED,
+        (S.QUARANTINED, E.RESTORED): S.TRAMPOLINE,
+        (S.RETIRED, E.RESTORED): S.TRAMPOLINE,
+    }
+)
 # An administrator may quarantine any node, and retire a node that nobody uses and that is not on
 # its way to a holder.
 for _state in S:
@@ -430,19 +446,6 @@ class Step:
     notified: bool = False
     erased: str | None = None
     connects: bool = False
-
-
-class WrongEvent(Exception):
-    """The event is not possible in that state: a late message, or a bug. Nothing was changed."""
-
-
-def after(state: NodeState, event: NodeEvent) -> NodeState:
-    """Return the state that `event` leads to from `state`. Raises `WrongEvent` where the table has
-    no such transition."""
-    try:
-        return NODE_TRANSITIONS[state, event]
-    except KeyError:
-        raise WrongEvent(f"a node in state {state} takes no event {event}") from None
 
 
 def dot() -> str:

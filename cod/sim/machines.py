@@ -17,7 +17,7 @@ from cod.sim.clock import Clock
 from cod.sim.cluster import IncomingKey, PoolKey, SimMachine
 from cod.sim.randomness import stream
 from cod.sim.scenario import records as sc
-from cod.states import NodeEvent, NodeState, after
+from cod.states import NODE_TRANSITIONS, NodeEvent, NodeState
 
 
 class MachinePool:
@@ -68,7 +68,7 @@ class MachinePool:
         """Move the machine to the state after `event`. Raises `WrongEvent` if the lifecycle does
         not allow the event in the machine's state."""
         self.count(machine)
-        machine.state = after(machine.state, event)
+        machine.state = NODE_TRANSITIONS[machine.state, event]
         machine.since = self._clock.now
         machine.generation += 1
         machine.waking = waking

@@ -23,6 +23,7 @@ from cod.states import (
     IMAGE_SERVER,
     KERBEROS,
     NODE_RULES,
+    NODE_TRANSITIONS,
     OWN_SYSTEM,
     POWER_CONTROL,
     WORKING,
@@ -33,7 +34,6 @@ from cod.states import (
     NodeState,
     Step,
     VclusterState,
-    after,
 )
 from cod.store import stories, volumes, watermarks
 from cod.store.engine import Tx
@@ -89,7 +89,7 @@ def apply(
     for another node in its place is added, which the step may stop. The site's administrators are
     told of a quarantine.
     """
-    target = after(NodeState(node.state), step.event)
+    target = NODE_TRANSITIONS[NodeState(node.state), step.event]
     _note_installation(tx, node, step, target, now)
     if waits is None or waits.has_work:
         note_capture(tx, node, step.event, step.cause, now)
@@ -255,7 +255,7 @@ def _note_installation(tx: Tx, node: Node, step: Step, target: NodeState, now: f
 def note_capture(tx: Tx, node: Node, event: NodeEvent, cause: str, now: float) -> None:
     """Update the capture of a node to which `event` is applied; tell the capture's owner if the
     event ends it without an image. `node` is the node before the event."""
-    target = after(NodeState(node.state), event)
+    target = NODE_TRANSITIONS[NodeState(node.state), event]
     if not (NodeState.CAPTURE in (node.state, target) or target in ENDS_CAPTURE):
         return
     capture = captures.get(tx, node.id)
@@ -303,7 +303,7 @@ def changes(
 ) -> dict[str, Any]:
     """Return the columns that `event` changes in the node's row, with `columns`: see `move`. Raises
     `states.WrongEvent`."""
-    target = after(NodeState(node.state), event)
+    target = NODE_TRANSITIONS[NodeState(node.state), event]
     rule = NODE_RULES[target]
     values: dict[str, Any] = {
         "state": target,
