@@ -39,8 +39,6 @@ from cod.model import (
 )
 from cod.net.bootserver.captures import Captures
 from cod.net.bootserver.server import HttpServer
-from cod.net.confd.connection import AgentConnection
-from cod.net.confd.server import ConfdServer
 from cod.orders import Deposit, ImageSource, Order
 from cod.policy.nodes import lifecycle
 from cod.pool import Pool, in_transaction
@@ -55,6 +53,7 @@ from tests import full_disk
 from tests.bootsecret import boot_secret
 from tests.contexts import flow_context
 from tests.hardware import machine, nic
+from tests.net.confd_woken import confd_server
 from tests.waiting import until
 from trampoline import capture, cprime, ctramp, partitions
 from trampoline.deposit import Sender
@@ -91,9 +90,7 @@ class World:
         self.site = replace(site, images=ImageRules(open=True))
         self.serve()
         self.site = replace(self.site, boot=Boot(http_port=self.port))
-        self.confd = ConfdServer(
-            AgentConnection, reactor, pool, SiteRef(self.site), "one", ["127.0.0.1"], 0
-        )
+        self.confd = confd_server(reactor, pool, SiteRef(self.site), "one", ["127.0.0.1"], 0)
         in_reactor(self.confd.startService)
         self.running: threading.Thread | None = None
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")

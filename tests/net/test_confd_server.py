@@ -21,7 +21,6 @@ from cod.flows.agents import orders, progress
 from cod.flows.boot import script
 from cod.flows.nodes import hold
 from cod.model import Binding, Meter, Node, Policy, RequestTuple, Site, SiteRef, ipv4
-from cod.net.confd.connection import AgentConnection
 from cod.net.confd.server import BATCH, ConfdServer, StrangerLimits
 from cod.orders import Order, look_id
 from cod.policy.nodes import lifecycle
@@ -45,6 +44,7 @@ from cod.wire.confd.messages import (
     Welcome,
     encode,
 )
+from tests.net.confd_woken import confd_server
 from tests.rows import add_vcluster
 from tests.waiting import until
 
@@ -231,8 +231,7 @@ def start(
     servers: list[ConfdServer] = []
 
     def start(name: str = "one", **options: Any) -> ConfdServer:
-        server = ConfdServer(
-            AgentConnection,
+        server = confd_server(
             timed,
             pool,
             SiteRef(site),
@@ -344,7 +343,7 @@ def test_an_order_that_could_not_be_sent_waits_again(
             send(server, node_id, epoch, order)
         else:
             refused.append(order)
-            server._unsent.add((node_id, epoch))
+            server.unsent.add((node_id, epoch))
 
     monkeypatch.setattr(ConfdServer, "send_order", once)
     world.machine(0)
@@ -355,7 +354,7 @@ def test_an_order_that_could_not_be_sent_waits_again(
     agent.next(Order)
     to_prime(world, 0)
     timed.advance(1.0)
-    until(lambda: world.server._unsent and not world.server._polling)
+    until(lambda: world.server.unsent and not world.server._polling)
     timed.advance(1.0)
     assert [agent.next(Order)] == refused
 

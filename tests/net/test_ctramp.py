@@ -16,14 +16,13 @@ from sqlalchemy import Engine
 
 from cod.core.nodes import transitions
 from cod.model import Node, Policy, Site, SiteRef
-from cod.net.confd.connection import AgentConnection
-from cod.net.confd.server import ConfdServer
 from cod.pool import Pool, in_transaction
 from cod.states import NodeEvent
 from cod.store.nodes import nodes
 from cod.wire.confd import protocol
 from tests.bootsecret import boot_secret
 from tests.hardware import machine, nic
+from tests.net.confd_woken import confd_server
 from tests.waiting import until
 from trampoline import ctramp, inventory
 from trampoline.options import parse
@@ -73,9 +72,7 @@ class World:
         )
         self.site = site
         self.status: list[int] = []
-        self.server = ConfdServer(
-            AgentConnection, reactor, pool, SiteRef(site), "one", ["127.0.0.1"], 0
-        )
+        self.server = confd_server(reactor, pool, SiteRef(site), "one", ["127.0.0.1"], 0)
         in_reactor(self.server.startService)
         nic(machine(folder / "root"), "eth0", MAC, driver="e1000")
         self.disk = folder / "disk"
@@ -118,8 +115,7 @@ class World:
         self.in_reactor(self.server.stopService)
 
     def restart(self) -> None:
-        self.server = ConfdServer(
-            AgentConnection,
+        self.server = confd_server(
             self.reactor,
             self.pool,
             SiteRef(self.site),
@@ -198,8 +194,7 @@ def test_an_agent_goes_to_the_other_server_when_its_own_dies(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ctramp, "FIRST_PAUSE", 0.1)
-    second = ConfdServer(
-        AgentConnection,
+    second = confd_server(
         world.reactor,
         world.pool,
         SiteRef(world.site),

@@ -52,7 +52,7 @@ class AgentConnection(Protocol):
         self.name = self.address = "?"
         self.heard_at = server.reactor.seconds()
         self.dead = False
-        self.ordered = 0  # generation of the last order that was sent on it
+        self._ordered = 0  # generation of the last order that was sent on it
         self.is_stranger = False
         self._meter: Meter | None = None  # by what to ask whether its machine is on
         self._about: dict[str, str] = {}
@@ -100,6 +100,21 @@ class AgentConnection(Protocol):
         """Send the message, if the connection is still open."""
         if self._side.state is protocol.State.OPEN:
             self.transport.write(self._side.send(message))
+
+    def order(self, order: Order) -> bool:
+        """Send an order. If the last order was of a later generation, send nothing, and return
+        False: the look for orders may have found this one before the answer to a message overtook
+        it. If the database has lost its last commits, later orders are of earlier generations: the
+        next one is sent."""
+        generation = int(order.id.partition(".")[2])
+        if generation < self._ordered:
+            self._ordered = 0
+            return False
+        self._ordered = generation
+        self.server.counts["orders"] += 1
+        self._log.info("%s: order %s: %s", self.name, order.id, order.action)
+        self.send(order)
+        return True
 
     def end(self, code: str, reason: str) -> None:
         """Send a refusal with the reason, and close. A peer that does not read is cut off."""
@@ -218,7 +233,8 @@ class AgentConnection(Protocol):
             new.server_key,
             0.0,
         )
-        power = await server.power_of(self._meter) if self._meter else "unknown"
+        meter, power_of = self._meter, server.power_of
+        power = await power_of(meter) if meter and power_of else "unknown"
         result = await self._run(
             partial(sessions.open, power=power, here=server.nodes),
             proved.id,
@@ -251,7 +267,7 @@ class AgentConnection(Protocol):
     async def _report(self, message: Report) -> None:
         server = self.server
         assert self.peer is not None
-        heard_on = await server.ports_of(self.peer.mac)
+        heard_on = await server.ports_of(self.peer.mac) if server.ports_of else ()
         result = await self._run(
             partial(report.report, heard_on=heard_on),
             self.peer,
@@ -280,8 +296,8 @@ class AgentConnection(Protocol):
     def _answer(self, ack: Ack, order: Order | None, effects: Iterable[Effect]) -> None:
         """Acknowledge a message, and send the order that came of it."""
         self.send(ack)
-        if order is not None and self.peer is not None:
-            self.server.send_order(self.peer.node_id, self.peer.epoch, order)
+        if order is not None and self.peer is not None and not self.order(order):
+            self.server.unsent.add((self.peer.node_id, self.peer.epoch))
         self.server.effects(effects)
 
     async def _progress(self, message: Progress) -> None:

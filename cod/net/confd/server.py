@@ -43,7 +43,6 @@ from cod.model import (
 from cod.orders import Order
 from cod.periodic import Timer
 from cod.pool import NODES, Pool
-from cod.wire.confd.messages import Message
 
 POLL = 0.5  # seconds between looks for orders
 # at most so many seconds between writes of `last_seen`, so that no node seems silent
@@ -106,11 +105,10 @@ class Connection(Interface):
     peer: Peer | None
     heard_at: float
     dead: bool
-    ordered: int
     is_stranger: bool
 
-    def send(self, message: Message) -> None:
-        """Send an order."""
+    def order(self, order: Order) -> bool:
+        """Send an order; return whether it was sent."""
 
     def end(self, code: str, reason: str) -> None:
         """Send the reason, and close."""
@@ -125,8 +123,7 @@ class ConfdServer(Service):
 
     connect  makes the protocol of a new connection (`net.confd.connection.AgentConnection`)
     clock    wall time for the flows; `reactor` gives the time for everything that is not stored
-    effects  carries out the wake-ups that flows return, including those that lead to `poll`; None:
-             there are no others
+    effects  carries out the wake-ups that flows return, including those that lead to `poll`
     port     0 takes any free one (tests); `port` then says which
     inviter  makes the start of the VCM on a node that is primed; None: no node runs a VCM
     power    asks a node's power driver: 'on', 'off' or 'unknown'; None: nobody is asked
@@ -149,7 +146,7 @@ class ConfdServer(Service):
         port: int,
         clock: Callable[[], float] = time.time,
         *,
-        effects: Callable[[Iterable[Effect]], object] | None = None,
+        effects: Callable[[Iterable[Effect]], object],
         limits: StrangerLimits = USUAL,
         inviter: Inviter | None = None,
         host_key: Callable[[str, str], tuple[HostKey, str]] | None = None,
@@ -165,14 +162,14 @@ class ConfdServer(Service):
         self.server = server
         self.port = port
         self.clock = clock
-        self.effects = effects or self._woken
+        self.effects = effects
         self.limits = limits
         self._inviter = inviter
         self._host_key = host_key
         self._chunk_keys = chunk_keys
         self._unseal = unseal
-        self._power = power
-        self._ports_of = ports
+        self.power_of = power
+        self.ports_of = ports
         # opened, refused, broken, lost, orders: for the metrics
         self.counts: Counter[str] = Counter()
         self.open: set[Connection] = set()
@@ -188,7 +185,7 @@ class ConfdServer(Service):
         self._polling: Deferred[Any] | None = None
         self._again = False
         # (node, epoch) of orders that count as sent and may not have been
-        self._unsent: set[tuple[int, int]] = set()
+        self.unsent: set[tuple[int, int]] = set()
         self._listening: list[Any] = []
         self._written_at = reactor.seconds()
         self._timers = [
@@ -233,13 +230,6 @@ class ConfdServer(Service):
         if self._polling:
             yield self._polling
         yield self._write_seen()
-
-    async def power_of(self, meter: Meter) -> str:
-        return await self._power(meter) if self._power else "unknown"
-
-    async def ports_of(self, mac: str) -> tuple[tuple[str, ...], ...]:
-        """Return the switch ports that the MAC was heard on."""
-        return await self._ports_of(mac) if self._ports_of else ()
 
     # ------------------------------------------------------------ connections
 
@@ -338,7 +328,7 @@ class ConfdServer(Service):
         return result
 
     async def _poll(self, notified: bool) -> None:
-        unsent, self._unsent = self._unsent, set()
+        unsent, self.unsent = self.unsent, set()
         try:
             site = self.site.current
             sure = notified or unsent
@@ -361,38 +351,16 @@ class ConfdServer(Service):
                 self.send_order(node_id, epoch, order)
             self.effects(result.effects)
         except Exception:  # the next look may fare better
-            self._unsent |= unsent
+            self.unsent |= unsent
             log.exception("looking for orders")
 
     def send_order(self, node_id: int, epoch: int, order: Order) -> None:
-        """Send an order on a connection. If the connection is gone, or the last order was of a
-        later generation, send nothing: the next look finds the node's order again.
-
-        The look for orders may have found an order before the answer to a message overtook it. If
-        the database has lost its last commits, later orders are of earlier generations."""
-        generation = int(order.id.partition(".")[2])
+        """Send an order on a connection. If the connection is gone, or does not send it, the next
+        look finds the node's order again."""
         connection = self.nodes.get(node_id)
-        if not (connection and connection.peer and connection.peer.epoch == epoch):
-            self._unsent.add((node_id, epoch))
-            return
-        if generation < connection.ordered:
-            self._unsent.add((node_id, epoch))
-            connection.ordered = 0
-            return
-        connection.ordered = generation
-        self.counts["orders"] += 1
-        log.info(
-            "%s: order %s: %s",
-            connection.name,
-            order.id,
-            order.action,
-            extra={"node": connection.name},
-        )
-        connection.send(order)
-
-    def _woken(self, effects: Iterable[Effect]) -> None:
-        if any(effect.what == "orders" for effect in effects):
-            self.poll()
+        here = connection and connection.peer and connection.peer.epoch == epoch
+        if not (connection and here and connection.order(order)):
+            self.unsent.add((node_id, epoch))
 
     # ------------------------------------------------------------ signs of life
 
