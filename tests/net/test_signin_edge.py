@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 
+from cod.flows.people import access
 from cod.flows.people import people as flows
 from cod.model import Ldap, Refused, SignInRules, SlowDown
 from cod.security import password_hash
+from cod.store.people import access as rows
 from cod.store.people import audit, people
+from cod.web.http.sessions import SESSION
 from cod.web.signin import directory
 from cod.web.signin import service as edge
 from cod.web.signin.service import SignIn
@@ -26,6 +29,7 @@ from tests.waiting import until
 PASSWORD = "correct horse battery"
 pytestmark = pytest.mark.usefixtures("quick_passwords")
 Call = Callable[..., Any]
+RULES = SignInRules()
 
 
 @pytest.fixture
@@ -50,7 +54,8 @@ def test_a_cookie_is_worth_a_session_until_it_is_ended(served: Served, door: Cal
     add(served, "ann")
     cookie = door("sign_in", "ann", PASSWORD, address="192.0.2.1", browser="B")
     assert len(cookie) >= 43  # 256 bits
-    found = door("session", cookie, address="192.0.2.2")
+    known = {"cookie": access.digest(cookie), "address": "192.0.2.2", "rules": RULES, "now": NOW}
+    found = served.tx(access.session, **known)
     assert (found.who.name, found.who.address, found.session.address) == (
         "user:ann",
         "192.0.2.2",
@@ -58,16 +63,19 @@ def test_a_cookie_is_worth_a_session_until_it_is_ended(served: Served, door: Cal
     )
     assert cookie not in served.folder.joinpath("api.sock").name
     door("sign_out", cookie, address="192.0.2.1")
-    assert door("session", cookie, address="192.0.2.1") is None
+    assert served.tx(access.session, **known) is None
 
 
 def test_use_is_written_once_a_minute(served: Served, door: Call) -> None:
     add(served, "ann")
     cookie = door("sign_in", "ann", PASSWORD, address="192.0.2.1")
-    # what is noted now is read next time
-    for later, seen in ((30, NOW), (70, NOW), (80, NOW + 70)):
+    for later, seen in ((30, NOW), (70, NOW + 70), (80, NOW + 70)):
         served.clock.now = NOW + later
-        assert door("session", cookie, address="").session.last_seen == seen
+        line = http.client.HTTPConnection("127.0.0.1", served.server.ports[0], timeout=60)
+        line.request("GET", "/api/v1/me", headers={"Cookie": f"{SESSION}={cookie}"})
+        assert line.getresponse().status == 200
+        line.close()
+        assert served.tx(rows.by_cookie, access.digest(cookie)).last_seen == seen
 
 
 def test_a_hash_of_old_parameters_is_made_anew(served: Served, door: Call) -> None:

@@ -16,6 +16,7 @@ from cod.web.api.simulator import Simulator
 from cod.web.http.port import WebPort
 from cod.web.http.rate_limits import RateLimits
 from cod.web.http.uploads.intake import Intake
+from cod.web.signin.service import SignIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class Context(WebPort):
     consoles: Path | None
     settings: SettingRules | None
     fingerprint: Callable[[], str]
+    signin: SignIn
     hub: Hub
     simulator: Simulator
     rate_limits: RateLimits

@@ -8,7 +8,6 @@ from typing import Any
 
 from cod.model import SiteRef
 from cod.pool import Pool
-from cod.web.signin.service import SignIn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,4 +26,3 @@ class WebPort:
     local: bool
     names: frozenset[str]
     proxied: bool
-    signin: SignIn

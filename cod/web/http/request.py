@@ -25,7 +25,8 @@ from urllib.parse import unquote
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.web import http
 
-from cod.flows.people.access import SignedIn, caller
+from cod.flows.people import access, signin
+from cod.flows.people.access import SignedIn
 from cod.model import Who
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, problem_of
@@ -257,9 +258,7 @@ class WebRequest(http.Request):
         if shown is None and (
             cookie := sessions.cookies(self.getHeader("cookie")).get(sessions.SESSION)
         ):
-            self.session = await self.port.signin.session(
-                cookie, address=self.address, by_itself=_by_itself(self.path, self.uri)
-            )
+            self.session = await self._session(cookie)
             if self.session is None:
                 raise HttpProblem(401, "unauthorised", "you are not signed in any more")
             return self.session.who
@@ -267,7 +266,7 @@ class WebRequest(http.Request):
         if kind.lower() != "bearer" or not token:
             raise HttpProblem(401, "unauthorised", "show a token: Authorization: Bearer TOKEN")
         who = await self.port.pool.read(
-            caller,
+            access.caller,
             token.strip(),
             self.address,
             self.port.clock(),
@@ -281,6 +280,21 @@ class WebRequest(http.Request):
                 "has to sign in first",
             )
         return who
+
+    async def _session(self, cookie: str) -> SignedIn | None:
+        """Return the session of a cookie, with its user; None if it is over. Requests that a page
+        makes by itself do not prolong it."""
+        pool, now = self.port.pool, self.port.clock()
+        found = await pool.read(
+            access.session,
+            cookie=access.digest(cookie),
+            address=self.address,
+            rules=self.port.site.current.signin,
+            now=now,
+        )
+        if found is not None and found.stale and not _by_itself(self.path, self.uri):
+            await pool.run(signin.seen, found.session.id, now)
+        return found
 
     def permitted(self, open_to_strangers: bool = False) -> Who:
         """Return the user or program that sent the request. Raises `HttpProblem` if the request is

@@ -15,9 +15,9 @@ from typing import Any, ParamSpec, TypeVar
 from twisted.internet.defer import Deferred, DeferredSemaphore
 from twisted.internet.threads import deferToThreadPool
 
-from cod.flows.people import access, invitations, people, signin, tokens
 from cod.flows.people import directory_sync as sync_flows
-from cod.flows.people.access import SignedIn, digest, has_run
+from cod.flows.people import invitations, people, signin, tokens
+from cod.flows.people.access import digest, has_run
 from cod.flows.people.signin import Attempt
 from cod.model import (
     DirectorySyncResult,
@@ -143,23 +143,6 @@ class SignIn:
             rules=self._site.current.signin,
         )
         return cookie
-
-    async def session(
-        self, cookie: str, *, address: str, by_itself: bool = False
-    ) -> SignedIn | None:
-        """Return the user of a browser's session, by its cookie; None if the session is over.
-        Requests that a page makes by itself do not prolong the session."""
-        now = self._clock()
-        found = await self._pool.read(
-            access.session,
-            cookie=digest(cookie),
-            address=address,
-            rules=self._site.current.signin,
-            now=now,
-        )
-        if found is not None and found.stale and not by_itself:
-            await self._pool.run(signin.seen, found.session.id, now)
-        return found
 
     async def sign_out(self, cookie: str, *, address: str) -> None:
         """End the cookie's session."""
