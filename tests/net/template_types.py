@@ -398,13 +398,12 @@ def faults(
 
 
 def recorded(
-    page: Callable[[str, Mapping[str, Any]], str],
-    into: dict[str, list[Mapping[str, Any]]],
-) -> Callable[[str, Mapping[str, Any]], str]:
-    """Return what renders as `page` does and keeps the variables by template."""
+    rendered: Callable[..., Any], into: dict[str, list[Mapping[str, Any]]]
+) -> Callable[..., Any]:
+    """Return what renders as `Portal._rendered` does and keeps the variables by template."""
 
-    def render(template: str, values: Mapping[str, Any]) -> str:
+    def render(asked: Any, template: str, values: Mapping[str, Any], *rest: Any, **how: Any) -> Any:
         into.setdefault(template, []).append(values)
-        return page(template, values)
+        return rendered(asked, template, values, *rest, **how)
 
     return render

@@ -449,7 +449,7 @@ def test_a_server_without_widgets_says_so_and_shows_text(
     say.state("recording")
     portal = next(each.portal for each in served.server._apis if each.portal)
     there = {"xterm.js": False, "uplot.js": False}
-    monkeypatch.setitem(portal.templates._env.globals, "has_asset", there.__getitem__)
+    monkeypatch.setitem(portal.templates.globals, "has_asset", there.__getitem__)
     page = signed_in(served).get(f"/nodes/{NODE}")
     assert "This server has no terminal for its pages" in page.words
     assert "login:" in page.words

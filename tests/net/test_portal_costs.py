@@ -4,6 +4,7 @@ again."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from cod.images.verify import Checked
 from cod.security import password_hash
 from cod.store.images import images
 from cod.web.api.resources import software
-from cod.web.portal.render import Templates
 from tests.net.apiserver import ADMIN, NOW, Served
 from tests.net.portalclient import Browser, signed_in
 from tests.net.test_portal_signing import PASSWORD, _bob
@@ -46,16 +46,22 @@ def test_a_password_longer_than_any_is_wrong_before_it_is_looked_at(
 
 
 def test_a_part_is_rendered_once_however_often_it_is_named(
-    bob: Browser, monkeypatch: pytest.MonkeyPatch
+    served: Served, bob: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendered: list[str] = []
-    real = Templates.part
+    portal = served.server._apis[1].portal
+    assert portal is not None
+    blocks = portal.templates.get_template("sign-in.html").blocks
 
-    def part(self: Templates, template: str, block: str, values: Any) -> str | None:
-        rendered.append(block)
-        return real(self, template, block, values)
+    def counted(name: str, block: Callable[[Any], Iterator[str]]) -> Callable[[Any], Iterator[str]]:
+        def render(context: Any) -> Iterator[str]:
+            rendered.append(name)
+            return block(context)
 
-    monkeypatch.setattr(Templates, "part", part)
+        return render
+
+    for name, block in list(blocks.items()):
+        monkeypatch.setitem(blocks, name, counted(name, block))
     shown = bob.get("/sign-in", part=",".join(["main", "title"] * 200))
     assert shown.status == 200
     assert rendered == ["main", "title"]

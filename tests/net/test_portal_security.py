@@ -443,7 +443,8 @@ def test_a_bug_leaks_nothing(served: Served, ann: Browser, monkeypatch: pytest.M
 
     portal = served.server._apis[1].portal
     assert portal is not None
-    monkeypatch.setattr(portal.templates, "part", broken)
+    blocks = portal.templates.get_template("overview.html").blocks
+    monkeypatch.setitem(blocks, "vclusters", broken)
     page = ann.get("/", part="vclusters")
     assert page.status == 500
     assert "42" not in page.words.replace("127.0.0.1", "")

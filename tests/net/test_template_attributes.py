@@ -20,16 +20,16 @@ __all__ = ["walk"]
 
 @pytest.mark.slow
 def test_each_attribute_of_a_template_is_there(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
-    templates = walk.served.server._apis[1].portal.templates
+    portal = walk.served.server._apis[1].portal
     rendered: dict[str, list[Mapping[str, Any]]] = {}
-    monkeypatch.setattr(templates, "page", recorded(templates.page, rendered))
+    monkeypatch.setattr(portal, "_rendered", recorded(portal._rendered, rendered))
     walk.served.tx(lambda tx: tx.execute(insert(t.node_blocks).values(name="rack")))
     for page in PAGES:
         for who in ("admin", "owner"):
             walk.look(page, walk.world.askers[who], walk.world.ours | {"block": "rack"})
     assert {page.template for page in PAGES} <= rendered.keys()
     found, looked_at = faults(
-        templates._env, rendered, {page.template: page.load for page in PAGES}
+        portal.templates, rendered, {page.template: page.load for page in PAGES}
     )
     assert not found, "\n".join(found)
     assert looked_at > 2000, "most attributes are of values whose types are known"

@@ -17,7 +17,7 @@ from cod import data, svg
 from cod.states import WORDS
 from cod.web.portal.assets import Assets
 from cod.web.portal.forms import Form
-from cod.web.portal.render import Templates
+from cod.web.portal.render import environment
 from tests.system.browser import Complaints, browser, context, faults, picture, too_wide
 
 pytestmark = [pytest.mark.system, pytest.mark.xdist_group("portal")]
@@ -45,11 +45,11 @@ def tokens() -> list[str]:
 
 def design() -> str:
     web = data.path("web")
-    templates = Templates(web / "templates", Assets(web / "assets"))
+    templates = environment(web / "templates", Assets(web / "assets"))
     points = [(float(day), 3.0 + day % 4) for day in range(10)]
     axis = svg.Axis("day", label_of=lambda day: f"day {day:g}")
     chart = svg.areas("", [("chem", points), ("physics", points)], axis, svg.Axis("nodes"))
-    page = templates._env.from_string(Path(__file__).with_name("design.html").read_text())
+    page = templates.from_string(Path(__file__).with_name("design.html").read_text())
     return page.render(
         tokens=tokens(),
         pairs=PAIRS,

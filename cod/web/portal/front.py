@@ -38,7 +38,7 @@ from cod.web.portal import assets, links, manual, nav
 from cod.web.portal.answers import Answer, PageRequest, redirect
 from cod.web.portal.forms import Fields, Form, body_of
 from cod.web.portal.page import Action, Page, SessionAction
-from cod.web.portal.render import Templates
+from cod.web.portal.render import environment
 from cod.web.portal.shared_loads import SharedLoads
 
 # Statuses with which a form is shown again. With 404 a field names a thing that does not exist. If
@@ -69,7 +69,7 @@ class Portal:
         web = data.path("web")
         widgets = data.built("widgets")
         self.assets = assets.Assets(web / "assets", *([widgets] if widgets else []))
-        self.templates = Templates(web / "templates", self.assets)
+        self.templates = environment(web / "templates", self.assets)
         self.manual = manual.Manual(data.built("manual"))
         served = [page.path for page in pages]
         self._nav = {admin: nav.entries(served, admin=admin) for admin in (False, True)}
@@ -204,15 +204,15 @@ class Portal:
         returned as it is; of several, each is in a `template` element with its tag. Raises
         `HttpProblem`."""
         wanted = list(dict.fromkeys(part.split(",")))
-        blocks = {
+        template = self.templates.get_template(page.template)
+        if not {*wanted} <= {nav.COUNTS, *template.blocks}:
+            raise HttpProblem(404, "not_found", "No such part of this page.")
+        texts = {
             name: json.dumps(values["nav_counts"])
             if name == nav.COUNTS
-            else self.templates.part(page.template, name, values | {"part": name})
+            else "".join(template.blocks[name](template.new_context(values | {"part": name})))
             for name in wanted
         }
-        texts = {name: text for name, text in blocks.items() if text is not None}
-        if len(texts) < len(blocks):
-            raise HttpProblem(404, "not_found", "No such part of this page.")
         headers = {"X-Live-Apart": f"{self.context.hub.apart():.1f}"}
         if values["last_event"] is not None:
             headers["X-Live-After"] = str(values["last_event"])
@@ -226,7 +226,7 @@ class Portal:
         new = {name: text for name, text in texts.items() if tags[name] not in known}
         if status == 200 and not new:
             return Answer(304, headers=headers)
-        if len(texts) == 1:
+        if len(wanted) == 1:
             (name,) = texts
             return Answer(status, texts[name].encode(), headers=headers | {"ETag": tags[name]})
         text = "".join(
@@ -282,7 +282,7 @@ class Portal:
         *,
         secret: bool = False,
     ) -> Answer:
-        text = self.templates.page(template, values)
+        text = self.templates.get_template(template).render(values)
         answer = Answer(status, text.encode(), secret=secret)
         if asked.visit.fresh:
             answer.cookies.append(sessions.cookie(sessions.VISIT, asked.visit.token))
