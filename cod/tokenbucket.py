@@ -32,3 +32,23 @@ class Bucket:
     def is_full(self, now: float) -> bool:
         """Return whether the bucket is full."""
         return self.level(now) >= self._burst
+
+
+class Buckets:
+    """A bucket for each of any number of names. When there are many, full ones are deleted: a new
+    one would be full, too."""
+
+    MANY = 10_000
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Bucket] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def of(self, name: str, now: float, rate: float, burst: float) -> Bucket:
+        """Return the bucket of that name; a new one gains `rate` a second and holds `burst`."""
+        if len(self._by_name) > self.MANY:
+            kept = {each: one for each, one in self._by_name.items() if not one.is_full(now)}
+            self._by_name = kept
+        return self._by_name.setdefault(name, Bucket(rate, burst, now))

@@ -34,7 +34,6 @@ from cod.web.api.events import Hub
 from cod.web.api.json_body import JsonBody
 from cod.web.api.simulator import Simulator
 from cod.web.api.upload_body import PieceBody, UploadBody
-from cod.web.http.rate_limits import RateLimits
 from cod.web.http.request import Body, WebRequest
 from cod.web.http.tls import WebTls
 from cod.web.http.uploads import tus
@@ -215,7 +214,6 @@ class ApiServer(Service):
                     signin=SignIn(reactor, pool, site, clock),
                     hub=Hub(reactor, pool),
                     simulator=self._simulator,
-                    rate_limits=RateLimits(clock),
                 )
             )
             for local in (True, False)

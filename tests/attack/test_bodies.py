@@ -39,7 +39,6 @@ from cod.web.api.context import Context
 from cod.web.api.events import Hub
 from cod.web.api.resources import ROUTES
 from cod.web.api.routes import Route
-from cod.web.http.rate_limits import RateLimits
 from cod.web.http.uploads.intake import Intake
 from cod.web.server import Api
 from cod.web.signin.service import SignIn
@@ -197,7 +196,6 @@ class Line:
                 fingerprint=str,
                 signin=SignIn(self.reactor, pool, SiteRef(site), self.clock),
                 hub=Hub(self.reactor, pool),
-                rate_limits=RateLimits(self.clock),
                 simulator=simulator,
             )
         )

@@ -14,8 +14,8 @@ import pytest
 
 from cod.flows import replies as flow
 from cod.store import replies
-from cod.web.api.changes import keyed, resource_get
 from cod.web.api.resources import ROUTES
+from cod.web.api.things import THINGS
 from cod.web.http.representations import fits, tag, tags
 from tests.net.apiserver import ADMIN, NOW, Served, add_node
 from tests.net.rawhttp import ask
@@ -100,7 +100,7 @@ def test_answers_with_secrets_in_them_are_marked() -> None:
         # of keys that are no secret; of notices, whose links are pages
         public = {"fingerprint", "subject"}
         if (
-            keyed(route)
+            route.is_keyed
             and fields & {"secret", "token", "key", "link", "password"}
             and not fields & public
         ):
@@ -150,20 +150,17 @@ def test_every_change_of_a_thing_that_can_be_seen_has_its_twin() -> None:
     shown = {route.path for route in ROUTES if route.method == "GET"}
     for route in ROUTES:
         if route.changes and route.path in shown and "{" in route.path:
-            found = resource_get(route)
+            found = THINGS[route.method, route.path].get
             assert found is not None
             assert found.path == route.path
-    verb = next(route for route in ROUTES if route.path == "/vclusters/{name}/extend")
-    collection = next(
-        route for route in ROUTES if route.path == "/groups" and route.method == "POST"
-    )
-    about = resource_get(verb)
-    assert about is not None
-    assert (about.method, about.path, resource_get(collection)) == (
+    verb = THINGS["POST", "/vclusters/{name}/extend"]
+    assert verb.get is not None
+    assert (verb.get.method, verb.get.path, verb.action) == (
         "GET",
         "/vclusters/{name}",
-        None,
+        "vcluster extend",
     )
+    assert THINGS["POST", "/groups"].get is None
 
 
 def test_headers_may_be_any_bytes(served: Served) -> None:

@@ -13,7 +13,7 @@ from lxml import etree
 
 from cod.client import ApiError, Client
 from cod.flows.images import templates
-from cod.web.http import rate_limits
+from cod.web.api import calls
 from cod.wire import xmldoc
 from tests.net.apiserver import Served
 
@@ -101,8 +101,8 @@ def test_a_check_under_way_delays_neither_database_nor_reactor(
 
 
 def test_each_person_has_a_ration(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate_limits, "BURST", 3.0)
-    monkeypatch.setattr(rate_limits, "RATE", 0.001)
+    monkeypatch.setattr(calls, "BURST", 3.0)
+    monkeypatch.setattr(calls, "RATE", 0.001)
     token = served.local.post("/tokens", {"name": "ann", "scope": "admin"})["token"]
     other = served.local.post("/tokens", {"name": "bob", "scope": "admin"})["token"]
     ann, bob = served.remote(token), served.remote(other)

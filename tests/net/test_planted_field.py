@@ -146,5 +146,5 @@ def test_a_field_that_a_test_leaves_out_is_refused(tmp_path: Path) -> None:
         (tmp_path / name / "empty.py").touch()
     check = ("-m", "mypy", "--follow-imports", "skip")
     assert "[call-arg]" not in _run(tmp_path, *check).stdout
-    _add(tmp_path / record, "    rate_limits: RateLimits\n", "    remark: str\n")
+    _add(tmp_path / record, "    simulator: Simulator\n", "    remark: str\n")
     assert 'Missing named argument "remark" for "Context"' in _run(tmp_path, *check).stdout

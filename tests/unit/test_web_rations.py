@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from cod.model import Who
+from cod.tokenbucket import Buckets
+from cod.web.api.calls import count_change
 from cod.web.http.errors import HttpProblem
-from cod.web.http.rate_limits import RateLimits
 
 
 def test_changes_are_rationed_for_each_person_with_all_their_tokens() -> None:
-    now = [1000.0]
-    limits = RateLimits(lambda: now[0])
+    now, policy = [1000.0], SimpleNamespace(changes=60)
+    context: Any = SimpleNamespace(
+        clock=lambda: now[0],
+        site=SimpleNamespace(current=SimpleNamespace(policy=policy)),
+        changes=Buckets(),
+    )
     ann, her_token = Who("user:ann", user_id=1), Who("token:t@ann", user_id=1)
     for _ in range(30):
-        limits.change(ann, 60)
-        limits.change(her_token, 60)
+        count_change(context, ann)
+        count_change(context, her_token)
     with pytest.raises(HttpProblem, match="60 changes in a minute") as refused:
-        limits.change(ann, 60)
+        count_change(context, ann)
     assert (refused.value.status, refused.value.headers()["Retry-After"]) == (429, "1")
-    limits.change(Who("user:bob", user_id=2), 60)  # others go on
-    limits.change(Who("user:root", local=True), 60)
+    count_change(context, Who("user:bob", user_id=2))  # others go on
+    count_change(context, Who("user:root", local=True))
     now[0] += 1.0
-    limits.change(ann, 60)
+    count_change(context, ann)
     with pytest.raises(HttpProblem):
-        limits.change(ann, 60)
-    limits.change(ann, 0)  # no limit
+        count_change(context, ann)
     for _ in range(100):
-        limits.change(Who("nobody"), 60)  # signing in is slowed by its own rules
+        count_change(context, Who("nobody"))  # signing in is slowed by its own rules
+    policy.changes = 0  # no limit
+    count_change(context, ann)
+
+
+def test_a_full_bucket_is_not_kept_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Buckets, "MANY", 2)
+    buckets = Buckets()
+    for name in ("ann", "bob", "eve"):
+        assert buckets.of(name, 0.0, rate=1.0, burst=1.0).take(0.0)
+    assert not buckets.of("ann", 0.5, rate=1.0, burst=1.0).take(0.5)  # not full yet: it is kept
+    buckets.of("zoe", 2.0, rate=1.0, burst=1.0)
+    assert [name in buckets for name in ("ann", "bob", "eve", "zoe")] == [False, False, False, True]

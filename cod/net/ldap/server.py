@@ -24,7 +24,7 @@ from cod.model import LdapAnswer, LdapCode, LdapSearch, SiteRef
 from cod.net.ldap.connection import LdapConnection
 from cod.net.servertls import TlsFactory
 from cod.pool import Pool
-from cod.tokenbucket import Bucket
+from cod.tokenbucket import Buckets
 from cod.wire import ldap as wire
 
 MOST = 10_000  # connections
@@ -75,7 +75,7 @@ class LdapServer(Service):
         self._pool, self._site, self._addresses, self._rate = pool, site, list(addresses), rate
         self._port, self._tls_port = port, tls_port
         self._of_address: Counter[str] = Counter()
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets = Buckets()
 
     def startService(self) -> None:
         """Open the ports. Raises CannotListenError."""
@@ -119,9 +119,7 @@ class LdapServer(Service):
     def pause(self, address: str, length: int) -> float:
         """Count a message of that length; return the seconds until it may be decoded."""
         now = self.reactor.seconds()
-        if len(self._buckets) > MOST:
-            self._buckets = {key: one for key, one in self._buckets.items() if not one.is_full(now)}
-        bucket = self._buckets.setdefault(address, Bucket(self._rate, BURST, now))
+        bucket = self._buckets.of(address, now, self._rate, BURST)
         pause = max(0.0, -bucket.level(now) / self._rate)
         bucket.spend(now, length + EACH)
         return pause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 
-from cod.tokenbucket import Bucket
+from cod.tokenbucket import Bucket, Buckets
 from cod.wire.nmp.frames import Fault
 
 MOST_CONNECTIONS = 20_000
@@ -71,7 +71,7 @@ class Quotas:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._of: dict[int, Quota] = {}
-        self._greetings: dict[str, Bucket] = {}
+        self._greetings = Buckets()
 
     def of(self, vcluster_id: int) -> Quota:
         """Return the quota of a vcluster's VCM."""
@@ -80,7 +80,7 @@ class Quotas:
     def greets(self, who: str) -> None:
         """Count a hello with that certificate, or from that address. Raises `Fault`."""
         now = self._clock()
-        if not self._greetings.setdefault(who, Bucket(*HELLOS, now)).take(now):
+        if not self._greetings.of(who, now, *HELLOS).take(now):
             raise Fault("too-many", "it has come too often: come again later", fatal=True)
 
     def forget(self, connected: Container[int]) -> None:
@@ -90,7 +90,4 @@ class Quotas:
             one: quota
             for one, quota in self._of.items()
             if one in connected or not quota.is_whole(now)
-        }
-        self._greetings = {
-            who: bucket for who, bucket in self._greetings.items() if not bucket.is_full(now)
         }

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredSemaphore
 
 from cod.model import SettingRules
 from cod.security.signer import VcmAuthority
+from cod.tokenbucket import Buckets
 from cod.web.api.events import Hub
 from cod.web.api.simulator import Simulator
 from cod.web.http.port import WebPort
-from cod.web.http.rate_limits import RateLimits
 from cod.web.http.uploads.intake import Intake
 from cod.web.signin.service import SignIn
 
@@ -33,6 +33,8 @@ class Context(WebPort):
     consoles      the folder that consoles are kept in, or None
     settings      the site file and its changes
     fingerprint   returns the SHA-256 of the web server's certificate, hex; '' if there is none
+    costly        the buckets of people's costly requests; changes: of their changes
+    turn          a lock: costly requests are prepared one at a time
     """
 
     images: Path
@@ -48,4 +50,6 @@ class Context(WebPort):
     signin: SignIn
     hub: Hub
     simulator: Simulator
-    rate_limits: RateLimits
+    costly: Buckets = field(default_factory=Buckets)
+    changes: Buckets = field(default_factory=Buckets)
+    turn: DeferredSemaphore = field(default_factory=lambda: DeferredSemaphore(1))

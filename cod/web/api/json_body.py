@@ -13,21 +13,23 @@ from cod.flows.people.access import DryRun
 from cod.flows.replies import Repeated
 from cod.model import Who
 from cod.web.api import openapi
-from cod.web.api.calls import carry_out, checked, permit, question, reply
-from cod.web.api.changes import (
+from cod.web.api.calls import (
     Answered,
     Conditions,
-    DryRunQuery,
-    DryRunReply,
-    can_be_tried,
+    carry_out,
+    checked,
+    permit,
     place,
+    question,
+    ration,
+    reply,
 )
 from cod.web.api.context import Context
 from cod.web.api.event_texts import position_of
 from cod.web.api.events import EventStream
 from cod.web.api.models import NoQuery, Nothing
 from cod.web.api.resources import ROUTE_MAP
-from cod.web.api.resources.server import EventQuery
+from cod.web.api.resources.server import DryRunQuery, DryRunReply, EventQuery
 from cod.web.api.routes import Q, Route, named
 from cod.web.http.errors import MEASURES_ONLY, HttpProblem, problem_of
 from cod.web.http.representations import as_json, encoded, tags
@@ -129,7 +131,7 @@ class JsonBody(MemoryBody):
         request, context = self.request, self.context
         permit(route, who)
         asked, dry_run = self._pairs(), False
-        if can_be_tried(route):
+        if route.can_be_tried:
             options = {name: asked.pop(name) for name in DryRunQuery.model_fields if name in asked}
             dry_run = checked(DryRunQuery, options).dry_run
         conditions = self._conditions(who, dry_run)
@@ -145,7 +147,7 @@ class JsonBody(MemoryBody):
             value = await carry_out(context, route, ask, conditions)
         finally:
             if route.dear:
-                request.headers |= context.rate_limits.headers(who)
+                request.headers |= ration(context, who)
         if isinstance(value, DryRun):
             return request.send_text(200, encoded(DryRunReply.of(value)))
         if isinstance(value, Repeated):

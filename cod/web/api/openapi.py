@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib.metadata import version
 from inspect import cleandoc
@@ -11,21 +12,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from cod.web.api.changes import (
-    DryRunQuery,
-    DryRunReply,
-    can_be_tried,
-    keyed,
-    links,
-    pattern,
-    resource_get,
-)
 from cod.web.api.event_texts import POSITION
 from cod.web.api.models import Query
 from cod.web.api.openapi_texts import ABOUT, ALWAYS, ERRORS, EXAMPLES, HEADERS, TAGS
 from cod.web.api.resources import ROUTES
-from cod.web.api.resources.server import Problem
+from cod.web.api.resources.server import DryRunQuery, DryRunReply, Problem
 from cod.web.api.routes import CLAIMS, OWNED, Route
+from cod.web.api.things import THINGS
 from cod.web.http.request import PREFIX
 from cod.wire.tus import PIECE_TYPE
 
@@ -119,17 +112,41 @@ def _success(route: Route) -> dict[str, Any]:
     if hasattr(route.reply, "as_text"):
         success["content"]["text/plain"] = {"schema": _TEXT}
     if route.method != "GET":
-        headers = (
-            {"ETag": "The tag of the thing as it is now, for `If-Match`"} if pattern(route) else {}
-        )
+        is_tagged = THINGS[route.method, route.path].path
+        headers = {"ETag": "The tag of the thing as it is now, for `If-Match`"} if is_tagged else {}
         answers = {str(route.status): success | _headed(headers)}
         made = headers | {"Location": "Where the thing is"}
         for status in (201,) if route.puts else {201, 202} & {route.status}:
-            found = links(route, operation_id)
+            found = _links(route)
             answers[str(status)] = success | _headed(made) | ({"links": found} if found else {})
         return answers
     success["headers"] = {"ETag": {"description": "A digest of this answer", "schema": _TEXT}}
     return {str(route.status): success, "304": {"description": "As `If-None-Match` has it"}}
+
+
+def _links(route: Route) -> dict[str, Any]:
+    """Return the links from an answer to the operation that shows the thing."""
+    about = THINGS[route.method, route.path]
+    path, shown = about.path, about.shown_by
+    if shown is None:
+        return {}
+    source = "$response.body#/{}" if route.makes else "$request.path.{}"
+    parameters = {}
+    for given, wanted in zip(path.split("/"), shown.path.split("/"), strict=True):
+        if wanted.startswith("{"):  # one value, or, as in NAME@REVISION, a text with several
+            single = re.fullmatch(r"\{(\w+)\}", given)
+            parameters[wanted[1:-1]] = (
+                source.format(single[1])
+                if single
+                else re.sub(r"\{(\w+)\}", lambda found: "{" + source.format(found[1]) + "}", given)
+            )
+    return {
+        "thing": {
+            "operationId": operation_id(shown),
+            "parameters": parameters,
+            "description": "What was made or changed",
+        }
+    }
 
 
 def _headed(headers: dict[str, str]) -> dict[str, Any]:
@@ -139,9 +156,9 @@ def _headed(headers: dict[str, str]) -> dict[str, Any]:
 
 
 def _headers(route: Route) -> list[dict[str, Any]]:
-    bound = route.changes and resource_get(route) is not None
+    bound = route.changes and THINGS[route.method, route.path].get is not None
     names = ["If-None-Match"] if route.method == "GET" or bound else []
-    names += ["Idempotency-Key"] if keyed(route) else []
+    names += ["Idempotency-Key"] if route.is_keyed else []
     names += ["If-Match"] if bound else []
     return [_header(name, HEADERS[name], False) for name in names]
 
@@ -260,7 +277,7 @@ _FULL = (
 
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
-    models = [route.query, DryRunQuery if can_be_tried(route) else None]
+    models = [route.query, DryRunQuery if route.can_be_tried else None]
     return [one for model in models if model for one in _parameters_of(model)]
 
 

@@ -272,7 +272,7 @@ class Route(Generic[N, B, Q, V]):
     ends        the thing that the path names no longer exists afterwards, though the reply shows it
     idle        returns whether the flow's value says that nothing was changed: then the audit has
                 no row
-    action      its name in the audit, if `web.api.changes.action` would not derive a good one
+    action      its name in the audit, if `web.api.things` would not derive a good one
     """
 
     method: str
@@ -313,6 +313,19 @@ class Route(Generic[N, B, Q, V]):
         """Return whether the route changes anything, so that a token that may only read is
         refused."""
         return self.method != "GET" and not self.quiet
+
+    @property
+    def can_be_tried(self) -> bool:
+        """Return whether the route supports `dry_run`: all its changes are in the database, in one
+        transaction."""
+        return self.changes and self.act is None and not self.upload
+
+    @property
+    def is_keyed(self) -> bool:
+        """Return whether the route supports `Idempotency-Key`."""
+        # routes with slow work change nothing that lasts, unless they make a secret
+        slow = self.work is not None and not self.secret
+        return self.changes and self.method == "POST" and not slow and self.act is None
 
     def shown(self, value: V, who: Who) -> BaseModel | None:
         """Return the reply for the flow's value, without what `who` may not see; None if the route

@@ -25,8 +25,7 @@ from cod.flows.replies import Repeated
 from cod.model import Refused, Right, SingleRight, Who
 from cod.pool import Tx
 from cod.web.api import calls, routes
-from cod.web.api.calls import NONE
-from cod.web.api.changes import Conditions
+from cod.web.api.calls import NONE, Conditions
 from cod.web.api.context import Context
 from cod.web.api.routes import Call, Names, Route, named
 from cod.web.http import representations, sessions
@@ -113,7 +112,7 @@ class Portal:
     ) -> str:
         """Return the address of the page of a thing that was renamed. Raises `refused` if there is
         no such thing, or the caller may not see it."""
-        kind = page.path.split("/")[1].removesuffix("s")  # as in `web.api.changes.action`
+        kind = page.path.split("/")[1].removesuffix("s")  # as in `web.api.things`
         if refused.code == "not_found" and names.keys() == {"name"}:
             new = await self.context.pool.read(
                 partial(audit.now_called, kind=kind, name=names["name"])

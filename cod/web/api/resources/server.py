@@ -13,6 +13,7 @@ from pydantic import Field
 from cod import model, states
 from cod.flows import servers, views
 from cod.flows.nodes import faults
+from cod.flows.people.access import DryRun, StoppedWork
 from cod.states import ConflictKind, NodeEvent, NodeState
 from cod.web.api.event_texts import POSITION
 from cod.web.api.models import Items, OneOrSeveral, Paged, Query, Reply, ReplyOf
@@ -192,6 +193,29 @@ class Problem(Reply):
     remedies: list[RemedyReply] = Field(
         default=[], description="of 'impossible': what the site could meet, the largest first"
     )
+
+
+class DryRunQuery(Query):
+    """Query string that every change takes."""
+
+    dry_run: bool = Field(
+        default=False,
+        description="Change nothing, and answer 200 with a `DryRunReply`: what would change, and"
+        " whose work would stop. What the change would be refused for, this is, too",
+    )
+
+
+class StoppedWorkReply(ReplyOf[StoppedWork], whole=True):
+    """Nodes in use of a virtual cluster whose work would stop."""
+
+    nodes: list[str]
+
+
+class DryRunReply(ReplyOf[DryRun], whole=True):
+    """Effect that a change would have: values before and after, as the audit stores them (null for
+    a thing that does not exist), and the work that would stop."""
+
+    stops: list[StoppedWorkReply]
 
 
 def _health(counts: list[tuple[str, str, int]]) -> Health:
