@@ -24,8 +24,7 @@ from cod.web.api.routes import Route
 from cod.web.api.things import THINGS
 from cod.web.http import request
 from cod.web.http.errors import problem_of
-from cod.web.http.representations import gzips
-from cod.web.http.request import PREFIX, unquoted
+from cod.web.http.request import PREFIX, gzips, unquoted
 from tests.net.apiserver import ADMIN, NOW, READER, Served, add_node, run
 from tests.net.portalclient import signed_in
 from tests.net.rawhttp import ask

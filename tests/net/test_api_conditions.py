@@ -16,7 +16,7 @@ from cod.flows import replies as flow
 from cod.store import replies
 from cod.web.api.resources import ROUTES
 from cod.web.api.things import THINGS
-from cod.web.http.representations import fits, tag, tags
+from cod.web.http.request import fits, tag, tags
 from tests.net.apiserver import ADMIN, NOW, Served, add_node
 from tests.net.rawhttp import ask
 

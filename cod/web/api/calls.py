@@ -53,8 +53,7 @@ from cod.web.api.routes import (
 )
 from cod.web.api.things import THINGS
 from cod.web.http.errors import MEASURES_ONLY, READS_ONLY, HttpProblem
-from cod.web.http.representations import encoded, fits, tag
-from cod.web.http.request import unquoted
+from cod.web.http.request import as_json, fits, tag, unquoted
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -316,7 +315,17 @@ def in_thread(
     return deferToThreadPool(reactor, reactor.getThreadPool(), work, *args, **kwargs)
 
 
-# ------------------------------------------------ the answer to a change
+# ------------------------------------------------ the answer
+
+
+def encoded(reply: BaseModel | None) -> bytes:
+    """Return a reply as the bytes of JSON; no bytes for None."""
+    if reply is None:
+        return b""
+    try:
+        return reply.model_dump_json(by_alias=True).encode()
+    except ValueError:  # a text has half of a surrogate pair
+        return as_json(reply.model_dump(mode="python", by_alias=True))
 
 
 @dataclass(frozen=True, slots=True)

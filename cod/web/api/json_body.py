@@ -18,6 +18,7 @@ from cod.web.api.calls import (
     Conditions,
     carry_out,
     checked,
+    encoded,
     permit,
     place,
     question,
@@ -32,8 +33,7 @@ from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.server import DryRunQuery, DryRunReply, EventQuery
 from cod.web.api.routes import Q, Route, named
 from cod.web.http.errors import MEASURES_ONLY, HttpProblem, problem_of
-from cod.web.http.representations import as_json, encoded, tags
-from cod.web.http.request import PREFIX, MemoryBody, WebRequest, unquoted
+from cod.web.http.request import PREFIX, MemoryBody, WebRequest, as_json, tags, unquoted
 
 CSV = "text/csv; charset=utf-8; header=present"
 TEXT = "text/plain; charset=utf-8"

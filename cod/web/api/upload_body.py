@@ -12,14 +12,13 @@ from pydantic import BaseModel
 from cod.flows.people.access import guarded
 from cod.model import Upload, Who
 from cod.pool import Tx
-from cod.web.api.calls import carry_out, checked, permit, question
+from cod.web.api.calls import carry_out, checked, encoded, permit, question
 from cod.web.api.context import Context
 from cod.web.api.json_body import JsonBody
 from cod.web.api.resources import ROUTE_MAP
 from cod.web.api.resources.software import UploadReply
 from cod.web.api.routes import Names, Route, named
 from cod.web.http.errors import HttpProblem
-from cod.web.http.representations import encoded
 from cod.web.http.request import WebRequest
 from cod.web.http.uploads import tus
 from cod.web.http.uploads.body import FileBody, Flow

@@ -1,5 +1,5 @@
 """A request to the web server: its method and path, its sender, its body, and how its answer is
-sent.
+sent: tagged and compressed (RFC 9110, 8).
 
 A request handles all of these in the same way for every kind of body. The kinds differ in their
 `Body`, which is chosen once when the headers have arrived (`web.server.body_of`): one in memory
@@ -11,7 +11,10 @@ problem document (RFC 9457).
 from __future__ import annotations
 
 import gzip
+import hashlib
+import json
 import logging
+import re
 import socket
 import struct
 from abc import ABC, abstractmethod
@@ -31,7 +34,6 @@ from cod.model import Who
 from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, problem_of
 from cod.web.http.port import WebPort
-from cod.web.http.representations import as_json, fits, gzips, packed_tag, tag
 from cod.web.http.sessions import check_host, same_origin
 
 PREFIX = "/api/v1"  # the paths of the API begin with it
@@ -39,6 +41,8 @@ WORTH_PACKING = 1400  # bytes: an answer that fits into one packet gains nothing
 FASTEST = 1  # zlib's level: other requests wait while a large list is compressed
 BODY_LIMIT = 2**20  # bytes of a body in memory
 STRANGERS_LIMIT = 2**16  # bytes of a body from a client that has not signed in
+PACKED = '-gzip"'  # the end of a gzip form's tag
+_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 log = logging.getLogger("cod.api")
 
 
@@ -392,6 +396,54 @@ class WebRequest(http.Request):
         if self.method != b"HEAD":
             out.write(body)
         out.finish()
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value as the bytes of JSON."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
+        errors="replace"
+    )
+
+
+def tag(body: bytes) -> str:
+    """Return the strong entity tag of a reply."""
+    return f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
+
+
+def tags(header: str) -> frozenset[str]:
+    """Return the tags in a header; '*' stands for any tag. A tag of a gzip form is returned as that
+    of the plain form.
+
+    A weak tag keeps its `W/`, so that it never matches (RFC 9110, 8.8.3: If-Match compares
+    strongly).
+    """
+    if header.strip() == "*":
+        return frozenset("*")
+    return frozenset(
+        one[: -len(PACKED)] + '"' if one.endswith(PACKED) else one for one in _TAG.findall(header)
+    )
+
+
+def fits(header: str | None, body: bytes) -> bool:
+    """Return whether the header `If-None-Match` has the tag of that reply. The comparison is weak,
+    as RFC 9110 requires for this header."""
+    named = frozenset() if header is None else tags(header)
+    return "*" in named or tag(body) in {each.removeprefix("W/") for each in named}
+
+
+def packed_tag(plain: str) -> str:
+    """Return the tag of a reply's gzip form: its bytes differ, and so must its strong tag (RFC
+    9110, 8.8.3.3)."""
+    return plain[:-1] + PACKED
+
+
+def gzips(accept: str) -> bool:
+    """Return whether an `Accept-Encoding` header accepts gzip (RFC 9110, 12.5.3)."""
+    accepted = {}
+    for each in accept.lower().split(","):
+        coding, _, weight = each.replace(" ", "").partition(";q=")
+        accepted[coding] = weight.rstrip("0.") != "" if weight else True
+    return accepted.get("gzip", accepted.get("*", False))
 
 
 def _too_large() -> HttpProblem:

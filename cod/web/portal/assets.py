@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cod.web.http.representations import gzips
+from cod.web.http.request import gzips
 from cod.web.portal.answers import HTML, Answer, PageRequest
 
 KINDS = {

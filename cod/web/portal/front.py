@@ -28,10 +28,9 @@ from cod.web.api import calls, routes
 from cod.web.api.calls import NONE, Conditions
 from cod.web.api.context import Context
 from cod.web.api.routes import Call, Names, Route, named
-from cod.web.http import representations, sessions
+from cod.web.http import sessions
 from cod.web.http.errors import HttpProblem, problem_of
-from cod.web.http.representations import tag
-from cod.web.http.request import unquoted
+from cod.web.http.request import tag, tags, unquoted
 from cod.web.http.sessions import check_host, same_origin
 from cod.web.portal import assets, links, manual, nav
 from cod.web.portal.answers import Answer, PageRequest, redirect
@@ -217,19 +216,19 @@ class Portal:
             headers["X-Live-After"] = str(values["last_event"])
         # tags differ by session, because the tokens of another session's forms are refused
         session = asked.visit.who and asked.visit.who.session
-        tags = {
+        tag_of = {
             name: tag(_EACH_TIME.sub(rb"\1\2", f"{session} {name}\n{text}".encode()))
             for name, text in texts.items()
         }
-        known = representations.tags(asked.header("if-none-match") or "")
-        new = {name: text for name, text in texts.items() if tags[name] not in known}
+        known = tags(asked.header("if-none-match") or "")
+        new = {name: text for name, text in texts.items() if tag_of[name] not in known}
         if status == 200 and not new:
             return Answer(304, headers=headers)
         if len(wanted) == 1:
             (name,) = texts
-            return Answer(status, texts[name].encode(), headers=headers | {"ETag": tags[name]})
+            return Answer(status, texts[name].encode(), headers=headers | {"ETag": tag_of[name]})
         text = "".join(
-            f'<template data-of="{name}" data-tag="{tags[name][1:-1]}">{text}</template>'
+            f'<template data-of="{name}" data-tag="{tag_of[name][1:-1]}">{text}</template>'
             for name, text in new.items()
         )
         return Answer(status, text.encode(), headers=headers)

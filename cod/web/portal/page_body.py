@@ -6,8 +6,7 @@ from __future__ import annotations
 import gzip
 
 from cod.web.http import sessions
-from cod.web.http.representations import gzips
-from cod.web.http.request import MemoryBody, WebRequest, unquoted
+from cod.web.http.request import MemoryBody, WebRequest, gzips, unquoted
 from cod.web.portal.answers import HTML, SECURITY, Answer, PageRequest
 from cod.web.portal.front import Portal
 

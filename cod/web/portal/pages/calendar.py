@@ -23,7 +23,7 @@ from cod.model import Refused, Site
 from cod.pool import Tx
 from cod.web.api.models import Query
 from cod.web.api.routes import Names
-from cod.web.http.representations import fits, tag
+from cod.web.http.request import fits, tag
 from cod.web.portal import icalendar, links
 from cod.web.portal.answers import Answer, PageRequest
 from cod.web.portal.formatting import at, count
