@@ -74,7 +74,7 @@ def test_the_files_of_cod_that_a_vclusters_page_passes(
         assert browser.get("/vclusters/batch").status == 200
     # 30 is the goal: a page shows eight nouns of its vcluster (docs/decisions/0082), and names the
     # position from which it follows the events (web/api/events)
-    assert len(found) <= 40, sorted(found)
+    assert len(found) <= 36, sorted(found)
 
 
 def test_who_asks_and_the_states_of_nodes_are_read_once_for_a_page(there: Served) -> None:
