@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 
-from cod.model import HostPart, ServersView, ServerVersion, ServerView
+from cod.model import DatabaseHost, HostPart, ServersView, ServerVersion, ServerView
 from cod.store import claims, servers, watermarks
 from cod.store.engine import Tx
 from cod.store.mariadb import writer
@@ -28,12 +29,16 @@ def renew(tx: Tx, *, part: HostPart) -> tuple[str, ...]:
     return before.addresses if before.addresses != part.addresses else ()
 
 
-def every(tx: Tx, *, now: float) -> ServersView:
-    """Return the hosts by name, and the writer of their database."""
+def every(tx: Tx, *, now: float, database: tuple[DatabaseHost, ...] = ()) -> ServersView:
+    """Return the hosts by name, and the hosts of their database, of which `database` are those that
+    were asked lately."""
     manager = claims.owner(tx, _MANAGER, now)
     found = groupby(servers.every(tx), lambda each: each.server)
     hosts = tuple(_view(name, list(parts), manager, now) for name, parts in found)
-    return ServersView(hosts, writer.host(tx))
+    leased = writer.host(tx)
+    writers = {each.name for each in database} if len(database) == 1 else {leased}
+    asked = tuple(replace(each, is_writer=each.name in writers) for each in database)
+    return ServersView(hosts, leased, asked)
 
 
 def running(tx: Tx, *, now: float) -> list[ServerVersion]:

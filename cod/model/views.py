@@ -14,6 +14,7 @@ from cod.model.sharing.notices import Notice, Send
 from cod.model.sharing.requests import Reclaim, Request
 from cod.model.sharing.vclusters import Vcluster, VclusterName, VclusterNetwork
 from cod.model.sharing.vcms import Vcm
+from cod.model.site.database import DatabaseHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,8 +481,12 @@ class ServerView:
 
 @dataclass(frozen=True, slots=True)
 class ServersView:
-    """The hosts of the site's servers. `database_writer`: HOST:PORT of the database's writer; '' if
-    the database has only one host."""
+    """The hosts of the site's servers.
+
+    database_writer  HOST:PORT of the database's writer; '' if the database has only one host
+    database         hosts of the database that this server has asked; () if it is a file
+    """
 
     items: tuple[ServerView, ...]
     database_writer: str
+    database: tuple[DatabaseHost, ...]

@@ -22,7 +22,15 @@ from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from cod.model import METADATA_ADDRESS, ChunkKeys, HostKey, Inviter, SiteRef, Subnet
+from cod.model import (
+    METADATA_ADDRESS,
+    ChunkKeys,
+    HostKey,
+    Inviter,
+    SiteRef,
+    Subnet,
+    database_urls,
+)
 from cod.policy.nodes.subnets import listeners
 from cod.policy.people import kerberos
 from cod.security import ca, hostkeys, secretfile
@@ -35,10 +43,13 @@ from cod.site.load import Settings
 from cod.wire import chunktoken
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
     from cod.net.wake import Wake
     from cod.pool import Pool
 
 METRICS_EVERY = 5.0  # seconds
+DATABASE_EVERY = 15.0  # seconds between two looks at the database's hosts
 STARTS = (sys.executable, "-P", "-m", "cod.service.starts")
 """The process that reckons when waiting requests will start."""
 # A pass of the manager makes a hundred thousand records, all in use until it ends. With Python's own
@@ -307,10 +318,19 @@ def manager(context: PartContext) -> list[Any]:
 
 def web(context: PartContext) -> list[Any]:
     """Return the portal and the REST API: the UNIX socket, and TLS where the site file says so."""
+    from twisted.internet.threads import deferToThreadPool
+
+    from cod.core.database.hosts import DatabaseHosts
+    from cod.periodic import Timer
     from cod.web.http.tls import WebTls
     from cod.web.server import ApiServer
 
     g, settings, site = context, context.settings, context.site.current
+    database = DatabaseHosts(database_urls(settings.database))
+
+    def look() -> Deferred[Any]:
+        return deferToThreadPool(g.reactor, g.reactor.getThreadPool(), database.look)
+
     tls = None if settings.api.plain else WebTls(partial(web_certificate, site.subnets, settings))
     return [
         ApiServer(
@@ -334,7 +354,9 @@ def web(context: PartContext) -> list[Any]:
             settings.names,
             settings.consoles,
             g.changes,
-        )
+            lambda: database.seen,
+        ),
+        Timer(g.reactor, DATABASE_EVERY, look, at_once=True),
     ]
 
 

@@ -24,7 +24,7 @@ from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 from twisted.web import http
 
-from cod.model import SettingRules, SiteRef
+from cod.model import DatabaseHost, SettingRules, SiteRef
 from cod.pool import Pool
 from cod.security import webcert
 from cod.security.signer import VcmAuthority
@@ -187,6 +187,7 @@ class ApiServer(Service):
         names: Sequence[str] = (),
         consoles: Path | None = None,
         settings: SettingRules | None = None,
+        database: Callable[[], tuple[DatabaseHost, ...]] = tuple,
     ) -> None:
         self._reactor, self._path, self._listen, self._tls = reactor, path, listen, tls
         self.intake = Intake(reactor, pool, site, incoming, wake, clock)
@@ -210,6 +211,7 @@ class ApiServer(Service):
                     proxied=tls is None,
                     consoles=consoles,
                     settings=settings,
+                    database=database,
                     fingerprint=(lambda: tls.fingerprint) if tls else str,
                     signin=SignIn(reactor, pool, site, clock),
                     hub=Hub(reactor, pool),

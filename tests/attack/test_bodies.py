@@ -187,6 +187,7 @@ class Line:
                 upload_limit=2**20,
                 wake=lambda effects: None,
                 metrics=Deferred,
+                database=tuple,
                 webhook_key=bytes(32),
                 authority=None,
                 names=frozenset(),

@@ -15,13 +15,14 @@ from sqlalchemy import insert
 from cod.doctor.checks import servers as doctor
 from cod.doctor.finding import Context
 from cod.flows import servers as flows
-from cod.model import HostPart, Site
+from cod.model import DatabaseHost, HostPart, Site
+from cod.pool import Pool
 from cod.service.process import said_of
 from cod.store import claims, schema, watermarks
 from cod.store import tables as t
 from cod.workers.presence import Presence
 from tests.conftest import upgrade
-from tests.net.apiserver import NOW, Served, as_json, said
+from tests.net.apiserver import NOW, Served, as_json, said, serving
 from tests.net.portalclient import signed_in
 
 pytestmark = pytest.mark.slow
@@ -57,6 +58,46 @@ def test_hosts_are_listed_with_their_parts_and_who_manages(served: Served) -> No
         "seen": NOW,
         "manages": False,
     }
+
+
+def test_hosts_of_the_database_are_listed_with_their_lag(
+    pool: Pool, reactor: Any, in_reactor: Any, site: Site
+) -> None:
+    hosts = (
+        DatabaseHost("db1:3306", is_writable=True, behind=0.0),
+        DatabaseHost("db2:3306", behind=90.0),
+        DatabaseHost("db3:3306", cluster_size=2, node_state="Donor", behind=15.0),
+        DatabaseHost("db4:3306", reason="it is off"),
+    )
+    with serving(pool, reactor, in_reactor, site, database=lambda: hosts) as served:
+        values = {"id": 1, "host": "db1:3306", "epoch": 1, "beat": 0, "seconds": 6.0}
+        served.tx(lambda tx: tx.execute(insert(t.database_lease).values(values)))
+        assert said(served, "server", "list").splitlines()[-4:] == [
+            "Database host db1:3306: primary, the servers write to it",
+            "Database host db2:3306: replica, 1 min 30 s behind the others",
+            "Database host db3:3306: galera, Donor, 15 s behind the others",
+            "Database host db4:3306 does not answer: it is off",
+        ]
+        found = as_json(served, "server", "list")["database"]
+        assert [each["is_writer"] for each in found] == [True, False, False, False]
+        assert found[3] == {
+            "name": "db4:3306",
+            "role": None,
+            "node_state": None,
+            "is_writer": False,
+            "behind": None,
+            "reason": "it is off",
+        }
+        page = signed_in(served).get("/faults").words
+        assert "written to primary 0 s answers" in page
+        assert "db2:3306 replica 1 min 30 s answers" in page
+        assert "does not answer: it is off" in page
+
+
+def test_a_single_host_of_the_database_is_its_writer(served: Served) -> None:
+    only = DatabaseHost("proxy:3306", is_writable=True, behind=0.0)
+    [found] = served.tx(flows.every, now=NOW, database=(only,)).database
+    assert (found.is_writer, found.role) == (True, "primary")
 
 
 def test_a_part_renews_its_row_and_the_dead_are_forgotten_after_a_week(served: Served) -> None:

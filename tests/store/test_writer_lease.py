@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Engine, exc, text
 
 from cod.core.database import writer as database_writer
+from cod.core.database.hosts import DatabaseHosts
 from cod.core.database.writer import DatabaseWriter, connect
 from cod.doctor.checks import database as doctor
 from cod.doctor.checks import servers
@@ -85,6 +86,11 @@ def test_the_doctor_names_a_replica_that_lags(pair: Pair) -> None:
     pair.second.execute("STOP SLAVE SQL_THREAD")
     done_at(pair.first, presence.renew, part=replace(part, seen_at=190.0))
     assert behind() == [f"{pair.hosts[1]} is 1 min 30 s behind the newest of the other hosts"]
+    found = DatabaseHosts(database_urls(pair.url)).look()
+    assert [(each.name, each.role, each.behind) for each in found] == [
+        (pair.hosts[0], "primary", 0.0),
+        (pair.hosts[1], "replica", 90.0),
+    ]
     pair.second.execute("START SLAVE SQL_THREAD")
     until(lambda: not behind())
 

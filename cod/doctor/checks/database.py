@@ -6,21 +6,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
-from cod.core.database.writer import PATIENCE, connect
+from cod.core.database.hosts import DatabaseHosts
+from cod.core.database.writer import connect
 from cod.doctor.finding import BAD, GOOD, UNSEEN, WARNING, Context, Finding
 from cod.model import database_urls
 from cod.quantity import span
 from cod.store import database as store
 from cod.store import schema, watermarks
-from cod.store.mariadb import host as mariadb
 from cod.store.mariadb import writer
-from cod.store.servers import SILENT, every
+from cod.store.servers import SILENT
 
 APART = 2.0  # seconds between the clocks of database and host that harm nobody
 SLOW = 0.1  # seconds for the answer to a question
@@ -101,57 +100,35 @@ def findings(context: Context) -> Iterator[Finding]:
 def _hosts(urls: Mapping[str, str]) -> Iterator[Finding]:
     """Yield findings for hosts of the database with a fault. If there is only one host, and it does
     not answer, the next check reports that."""
-    seen: dict[str, dict[tuple[str, str], float]] = {}
-    for host, url in urls.items():
-        engine = store.connect(url, size=1, patience=PATIENCE)
-        try:
-            with engine.connect() as tx:
-                state = mariadb.state(tx)
-                with suppress(DBAPIError):  # it has no tables yet, or is not ready
-                    seen[host] = {(each.server, each.part): each.seen_at for each in every(tx)}
-        except DBAPIError as error:
+    for host in DatabaseHosts(urls).look():
+        if host.reason:
             if len(urls) > 1:
-                yield Finding(WARNING, f"{host} does not answer: {error.orig}", REMEDY)
+                yield Finding(WARNING, f"{host.name} does not answer: {host.reason}", REMEDY)
             continue
-        finally:
-            engine.dispose()
-        if state.lossy:
+        if host.lossy:
             yield Finding(
                 WARNING,
-                f"{host} has {', '.join(state.lossy)}: a power cut may undo what COD has promised",
+                f"{host.name} has {', '.join(host.lossy)}: a power cut may undo what COD has"
+                " promised",
                 "set innodb_flush_log_at_trx_commit=1 and sync_binlog=1 there",
             )
-        if not state.cluster_size:
-            continue
-        if state.node_state != "Synced":
+        if host.cluster_size and host.node_state != "Synced":
             yield Finding(
                 WARNING,
-                f"{host} is {state.node_state}, not Synced: it serves nobody",
+                f"{host.name} is {host.node_state}, not Synced: it serves nobody",
                 "can it reach the other nodes? Its error log says what it waits for",
             )
-        if state.cluster_size < len(urls):
+        if 0 < host.cluster_size < len(urls):
             yield Finding(
                 WARNING,
-                f"{host} is in a cluster of {state.cluster_size}, `[server] database` names"
+                f"{host.name} is in a cluster of {host.cluster_size}, `[server] database` names"
                 f" {len(urls)} hosts",
                 "start the nodes that are missing; `wsrep_cluster_address` names all?",
             )
-    yield from _behind(seen)
-
-
-def _behind(seen: Mapping[str, Mapping[tuple[str, str], float]]) -> Iterator[Finding]:
-    """Yield findings for hosts that lack the last signs of life of the server's parts, which each
-    part writes by its own clock. `seen`: when each part was seen, by host. The hosts are asked one
-    after another, so that a part may have written in between."""
-    newest: dict[tuple[str, str], float] = {}
-    for parts in seen.values():
-        newest |= {part: max(at, newest.get(part, at)) for part, at in parts.items()}
-    for host, parts in seen.items():
-        behind = max((newest[part] - at for part, at in parts.items()), default=0.0)
-        if behind > SILENT:
+        if host.behind is not None and host.behind > SILENT:
             yield Finding(
                 WARNING,
-                f"{host} is {span(behind)} behind the newest of the other hosts",
+                f"{host.name} is {span(host.behind)} behind the newest of the other hosts",
                 "does replication run there (SHOW REPLICA STATUS)? It must not become the writer"
                 " before it has caught up",
             )

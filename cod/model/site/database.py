@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 _URL = re.compile(r"(?P<before>[\w+]+://(?:[^@]*@)?)(?P<hosts>[^/?]*)(?P<after>.*)", re.DOTALL)
 _PORT = ":3306"
@@ -45,3 +46,36 @@ class DatabaseLease:
     epoch: int
     beat: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseHost:
+    """A host of the database, as it described itself when it was asked last.
+
+    name          HOST:PORT as in the database's URL
+    reason        why the host did not answer; '': it did
+    is_writable   the host accepts writes, which a replica does not
+    cluster_size  nodes of its Galera cluster; 0: it is in none
+    node_state    of a Galera node, e.g. Synced
+    lossy         settings with which a power cut may lose a reported commit
+    behind        seconds of the other hosts' newest commits that the host lacks; None: not known
+    is_writer     the site's servers write to it
+    """
+
+    name: str
+    reason: str = ""
+    is_writable: bool = False
+    cluster_size: int = 0
+    node_state: str = ""
+    lossy: tuple[str, ...] = ()
+    behind: float | None = None
+    is_writer: bool = False
+
+    @property
+    def role(self) -> Literal["primary", "replica", "galera", ""]:
+        """Return 'primary', 'replica' or 'galera'; '' if the host did not answer."""
+        if self.reason:
+            return ""
+        if self.cluster_size:
+            return "galera"
+        return "primary" if self.is_writable else "replica"

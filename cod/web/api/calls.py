@@ -168,6 +168,7 @@ def question(
         authority=context.authority,
         consoles=context.consoles,
         settings=context.settings,
+        database=context.database(),
         host=host,
         fingerprint=context.fingerprint(),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredSemaphore
 
-from cod.model import SettingRules
+from cod.model import DatabaseHost, SettingRules
 from cod.security.signer import VcmAuthority
 from cod.tokenbucket import Buckets
 from cod.web.api.events import Hub
@@ -32,6 +32,7 @@ class Context(WebPort):
     authority     the site's certificate authority for VCMs
     consoles      the folder that consoles are kept in, or None
     settings      the site file and its changes
+    database      returns what the database's hosts said when they were asked last
     fingerprint   returns the SHA-256 of the web server's certificate, hex; '' if there is none
     costly        the buckets of people's costly requests; changes: of their changes
     turn          a lock: costly requests are prepared one at a time
@@ -46,6 +47,7 @@ class Context(WebPort):
     authority: VcmAuthority | None
     consoles: Path | None
     settings: SettingRules | None
+    database: Callable[[], tuple[DatabaseHost, ...]]
     fingerprint: Callable[[], str]
     signin: SignIn
     hub: Hub

@@ -23,6 +23,7 @@ from typing_extensions import TypeVar
 from cod.flows.people.access import RequiredRight
 from cod.model import (
     SITE,
+    DatabaseHost,
     FlowContext,
     Listed,
     Page,
@@ -130,6 +131,7 @@ class Call(Generic[N_co, B_co, Q_co]):
     authority     the site's certificate authority for VCMs
     consoles      the folder that consoles are kept in; None: consoles are not kept
     settings      the site file and its changes; None: the server was made without a site file
+    database      the database's hosts, as they described themselves lately; (): none was asked
     host          the name and port by which the caller's browser reached this server; '' for
                   programs
     fingerprint   SHA-256 of the web server's certificate, hex; '': the server has no certificate of
@@ -149,6 +151,7 @@ class Call(Generic[N_co, B_co, Q_co]):
     authority: VcmAuthority | None = field(default=None, repr=False)
     consoles: Path | None = None
     settings: SettingRules | None = field(default=None, repr=False)
+    database: tuple[DatabaseHost, ...] = ()
     host: str = ""
     fingerprint: str = ""
     prepared: Any = None

@@ -98,16 +98,52 @@ class ServerReply(Reply):
         return cls(started=values.pop("started_at"), seen=values.pop("seen_at"), **values)
 
 
+class DatabaseHostReply(Reply):
+    """A host of the database, as it described itself in the last seconds.
+
+    name        HOST:PORT, as the site file names it
+    role        galera, primary (accepts writes) or replica (read-only); null: it did not answer
+    node_state  of a Galera node: Synced if it serves; null: the host is in no cluster
+    is_writer   the site's servers write to it
+    behind      seconds of the other hosts' newest commits that it lacks; null: not known. The
+                server's parts write every 15 s, so less than that says nothing
+    reason      why it did not answer; null: it did
+    """
+
+    name: str
+    role: Literal["galera", "primary", "replica"] | None
+    node_state: str | None
+    is_writer: bool
+    behind: float | None
+    reason: str | None
+
+    @classmethod
+    def of(cls, host: model.DatabaseHost) -> DatabaseHostReply:
+        return cls(
+            name=host.name,
+            role=host.role or None,
+            node_state=host.node_state or None,
+            is_writer=host.is_writer,
+            behind=host.behind,
+            reason=host.reason or None,
+        )
+
+
 class ServerList(Items[ServerReply]):
-    """The hosts of the site's servers. `database_writer`: the host that is the database's writer;
-    null if the database has one host."""
+    """The hosts of the site's servers.
+
+    database_writer  the host that is the database's writer; null if the database has one host
+    database         the database's hosts; empty if it is a file
+    """
 
     database_writer: str | None
+    database: list[DatabaseHostReply]
 
     @classmethod
     def of(cls, found: model.ServersView) -> ServerList:
         items = [ServerReply.of(each) for each in found.items]
-        return cls(items=items, database_writer=found.database_writer or None)
+        database = [DatabaseHostReply.of(each) for each in found.database]
+        return cls(items=items, database_writer=found.database_writer or None, database=database)
 
 
 class Arrow(Reply):
@@ -311,7 +347,7 @@ SERVER = (
         "GET /servers",
         ADMINS,
         "List the hosts of the site's servers, and the parts that run there",
-        lambda a: partial(servers.every, now=a.now),
+        lambda a: partial(servers.every, now=a.now, database=a.database),
         reply=Shaped(ServerList, ServerList.of),
     ),
 )

@@ -32,7 +32,7 @@ def _faults(tx: Tx, ask: PageCall[Names, FailureQuery]) -> dict[str, Any]:
         "failed": faults.failed(tx, by=ask.query.by),
         "by": list(faults.BY),
         "bmc": bmc,
-        "servers": servers.every(tx, now=ask.now).items,
+        "servers": servers.every(tx, now=ask.now, database=ask.database),
     }
 
 
