@@ -22,6 +22,7 @@ from cod.store.scheduler import maintenance
 _s, _n = t.node_stories.c, t.nodes.c
 ROWS = Rows(NodeStory, t.node_stories)
 get, forget, change = ROWS.get, ROWS.remove, ROWS.change
+_TIME_TO_TELL = NODE_RULES[NodeState.TRAMPOLINE].deadline or 0.0
 # Nodes in these states wait for an administrator anyway.
 _LEFT_OUT = (*sorted(UNAPPROVED), NodeState.QUARANTINED, NodeState.RETIRED)
 
@@ -52,6 +53,10 @@ def begin_hold(tx: Tx, why: str, now: float, since: float | None = None) -> None
     columns = ["node_id", "known", "verdict"]
     tx.execute(insert(t.node_stories).from_select(columns, rows))
     tx.execute(update(t.sessions).values(order_sent=""))  # agents are asked once more
+    # They have time for it. At another host of a Galera cluster this refuses the commit of a message
+    # that moves such a node, and has found the site not held.
+    waiting = _n.state == NodeState.TRAMPOLINE
+    nodes.ROWS.set_where(tx, waiting, deadline=now + _TIME_TO_TELL)
     nodes.ROWS.set_where(tx, _n.state == NodeState.QUARANTINED, deadline=None)
     maintenance.let_go(tx)
 
@@ -138,8 +143,6 @@ def move_to_trampoline(
         "cause",
     ]
     tx.execute(insert(t.node_history).from_select(columns, history))
-    deadline = NODE_RULES[NodeState.TRAMPOLINE].deadline
-    assert deadline is not None
     tx.execute(
         update(t.nodes)
         .where(moved)
@@ -147,7 +150,7 @@ def move_to_trampoline(
             state=NodeState.TRAMPOLINE,
             since=now,
             generation=_n.generation + 1,
-            deadline=now + deadline,
+            deadline=now + _TIME_TO_TELL,
             attempts=0,
         )
     )

@@ -59,6 +59,7 @@ def start(tx: Tx, now: float, why: str = BY_HAND) -> SiteHold:
 
 def _begin(tx: Tx, why: str, now: float, since: float | None = None) -> None:
     claims.interrupt(tx, claims.MANAGER)  # a plan may take minutes to be carried out
+    nodes.lock_all(tx)  # an agent's message that found the site not held may move its node now
     cause = f"the site is held: {why}"
     # an order may be out of date: the disks may hold a system by now, or another holder's
     for node in nodes.every(tx, sorted(WORKING), lock=True):

@@ -220,6 +220,13 @@ def every(
     return ROWS.every(tx, *where, order=_n.name, lock=lock)
 
 
+def lock_all(tx: Tx) -> None:
+    """Wait for the transactions that are changing a node, and keep others from changing any until
+    this one ends."""
+    # of a column in no index: an entry that moves in one that is read may be passed over
+    tx.execute(select(_n.generation).with_for_update()).all()
+
+
 def overdue(tx: Tx, now: float, limit: int = 500) -> list[Node]:
     """Return nodes whose deadline, or end of a time out of service, has passed, the oldest deadline
     first, without nodes that are held in the trampoline."""
