@@ -27,7 +27,7 @@ from cod.model.names import natural_key
 from cod.policy import following
 from cod.policy.hardware import bmcs, equal
 from cod.states import NodeState
-from cod.store import lists, metrics, views, watermarks
+from cod.store import claims, lists, metrics, views, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import bindings, conflicts, host_keys, nodes, types
 from cod.store.notices import events, notices
@@ -178,16 +178,38 @@ def squares(tx: Tx) -> list[Square]:
     return sorted(lists.squares(tx), key=lambda one: natural_key(one.name))
 
 
-def told_until(tx: Tx, after: int) -> int:
-    """Return the id of the newest notice that is older than the transition `after`, for a client
-    whose position has no notice. Return 0 if there is none, or if `after` is 0."""
-    return notices.newest_before(tx, after) if after else 0
+def resume(
+    tx: Tx, known: tuple[int, int | None, str] | None, most: int
+) -> tuple[tuple[int, int] | None, str]:
+    """Return the ids (transition, notice) after which a client that comes back is sent what it has
+    missed, at most the last `most` ids of transitions; None: it is sent what happens from now on.
+    Return with them the database's epoch (`claims.epoch`).
+
+    known  the transition and the notice that the client names, and the epoch in which it knew them;
+           None: the client is new. A client without a notice is sent those that are newer than its
+           transition. A client of an earlier epoch is sent again what the database may have lost.
+    """
+    epoch, newest = claims.epoch(tx), last_event(tx)
+    if known is None:
+        return None, epoch
+    transition, notice, then = known
+    if then not in ("", epoch):
+        kept = events.kept(tx, then) or (0, 0)
+        transition = min(transition, kept[0])
+        notice = None if notice is None else min(notice, kept[1])
+    # a higher position is from before the database was restored: its ids are lower now
+    if transition > newest:
+        return None, epoch
+    if notice is None:
+        notice = notices.newest_before(tx, transition) if transition else 0
+    return (max(transition, newest - most), min(notice, notices.newest(tx))), epoch
 
 
 class NewEvents(NamedTuple):
     """Transitions and notices that are new to a reader, and the progress of disks being written.
 
     ids, notice_ids  of all new rows of the two tables; `notices` lacks those for programs
+    epoch            the database's (`claims.epoch`)
     """
 
     rows: list[Mapping[str, Any]]
@@ -195,6 +217,7 @@ class NewEvents(NamedTuple):
     progress: list[Mapping[str, Any]]
     ids: list[int]
     notice_ids: list[int]
+    epoch: str
 
 
 def happened(tx: Tx, transitions: Following, notice_reader: Following) -> NewEvents:
@@ -204,7 +227,8 @@ def happened(tx: Tx, transitions: Following, notice_reader: Following) -> NewEve
     notice_ids = notice_reader.unseen(events.ids_after(tx, events.NOTICES, notice_reader.floor))
     ids, notice_ids = ids[:AT_ONCE], notice_ids[:AT_ONCE]
     found = notices.every(tx, after=0, ids=notice_ids) if notice_ids else []
-    return NewEvents(events.among(tx, ids), found, events.progress(tx), ids, notice_ids)
+    epoch = claims.epoch(tx)
+    return NewEvents(events.among(tx, ids), found, events.progress(tx), ids, notice_ids, epoch)
 
 
 def past(tx: Tx, transition: int, notice: int) -> tuple[list[Mapping[str, Any]], list[NoticeView]]:
@@ -212,15 +236,11 @@ def past(tx: Tx, transition: int, notice: int) -> tuple[list[Mapping[str, Any]],
     return events.after(tx, transition), notices.every(tx, after=notice, limit=AT_ONCE)
 
 
-def recent(tx: Tx) -> tuple[tuple[int, list[int]], ...]:
+def recent(tx: Tx) -> tuple[list[tuple[int, list[int]]], str]:
     """Return, for the transitions and for the notices, the id before the newest rows, and the ids
-    of these rows in ascending order."""
-    return tuple(events.recent(tx, table) for table in (events.TRANSITIONS, events.NOTICES))
-
-
-def newest(tx: Tx) -> tuple[int, int]:
-    """Return the ids of the newest transition and of the newest notice; 0: there is none."""
-    return last_event(tx), notices.newest(tx)
+    of these rows in ascending order; and the database's epoch (`claims.epoch`)."""
+    tables = events.TRANSITIONS, events.NOTICES
+    return [events.recent(tx, table) for table in tables], claims.epoch(tx)
 
 
 def alive(tx: Tx) -> list[tuple[str, str, int]]:

@@ -25,6 +25,7 @@ from cod.states import UNBELIEVED, BurninState, Disk, NodeState
 from cod.store import schema, stories, watermarks
 from cod.store import tables as t
 from cod.store.engine import Tx, snapshot
+from cod.store.notices import events
 
 _BATCH = 1000
 _FORGOTTEN = (
@@ -100,6 +101,7 @@ def restore(
         for table in reversed(_TABLES):
             tx.execute(delete(table))
         rows = _load(tx, path)
+        events.note_loss(tx, "")
         _disbelieve(tx, now)
         watermarks.forget(tx, watermarks.HOLD)
         watermarks.forget(tx, watermarks.DATABASE)  # what servers have seen was another's

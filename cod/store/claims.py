@@ -14,6 +14,7 @@ some claims by it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from sqlalchemy import func, insert, select, update
 
@@ -58,6 +59,12 @@ class Progress:
     losses: int
     generation: int
     acts: int
+
+    @property
+    def epoch(self) -> str:
+        """Return 8 hex digits that stand for the database since its last loss: ids of rows that were
+        lost are given again in the next epoch."""
+        return blake2b(f"{self.database} {self.losses}".encode(), digest_size=4).hexdigest()
 
     def is_behind(self, seen: Progress) -> bool:
         """Return whether the database has lost what was seen, which nobody has noticed yet."""
@@ -139,6 +146,12 @@ def progress(tx: Tx, *, lock: bool = False) -> Progress | None:
     )
     row = tx.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else Progress(row[0], int(row[1]), row[2], row[3])
+
+
+def epoch(tx: Tx) -> str:
+    """Return the epoch of the database (`Progress.epoch`); '' while it has no name."""
+    found = progress(tx)
+    return "" if found is None else found.epoch
 
 
 def name_database(tx: Tx, name: str) -> None:

@@ -29,6 +29,7 @@ OLDEST_SCHEMA = "oldest schema"
 _m = t.marks.c
 _AT = Prepared(select(_m.at).where(_m.name == bindparam("mark")))
 _COUNT = upsert(t.marks, "at", add=True)
+_PUT = upsert(t.marks, "at", "about")
 
 
 def at(tx: Tx, name: str) -> float | None:
@@ -57,6 +58,11 @@ def move(tx: Tx, name: str, before: float | None, to: float) -> bool:
         tx.execute(update(t.marks).where(_m.name == name, _m.at == before).values(at=to)).rowcount
         == 1
     )
+
+
+def put(tx: Tx, name: str, to: float, about: str) -> None:
+    """Set the mark, wherever it was, and why."""
+    _PUT[tx.dialect.name].write(tx, {"name": name, "at": to, "about": about})
 
 
 def forget(tx: Tx, name: str) -> bool:

@@ -98,7 +98,7 @@ class Site:
 
         self.again = who
         stream = events.EventStream(self.hub, request, who, again)
-        ensureDeferred(stream.start(None if after is None else (after, notice)))
+        ensureDeferred(stream.start(None if after is None else (after, notice, "")))
         return stream, request
 
     def looks(self) -> None:
@@ -176,7 +176,7 @@ def test_who_catches_up_slowly_gets_all_of_it(site: Site, monkeypatch: pytest.Mo
     request = Request()
     stream = events.EventStream(site.hub, request, ADMIN, None)
     request.slow = stream.pauseProducing
-    ensureDeferred(stream.start((0, 0)))
+    ensureDeferred(stream.start((0, 0, "")))
     for _ in range(40):
         stream.resumeProducing()
     assert request.nodes == [f"n{n}" for n in range(1, 20)]
@@ -230,7 +230,7 @@ def test_a_reader_that_stands_still_while_it_catches_up_is_sent_away(
     request = Request()
     stream = events.EventStream(site.hub, request, ADMIN, None)
     request.slow = stream.pauseProducing
-    ensureDeferred(stream.start((0, 0)))
+    ensureDeferred(stream.start((0, 0, "")))
     with site.engine.begin() as tx:
         nodes.change(tx, nodes.by_name(tx, "n1"), progress_done=1, progress_total=9)
     site.looks()
@@ -321,7 +321,7 @@ def test_whose_session_is_over_is_sent_away(site: Site) -> None:
     assert request.over
 
 
-@pytest.mark.parametrize("flow", ["newest", "told_until", "recent"])
+@pytest.mark.parametrize("flow", ["resume", "recent"])
 def test_who_leaves_while_it_begins_is_no_ghost(site: Site, flow: str) -> None:
     request = Request()
     # as Twisted does: who asks after the connection's end is not told of it
@@ -330,7 +330,7 @@ def test_who_leaves_while_it_begins_is_no_ghost(site: Site, flow: str) -> None:
     site.pool.before = lambda name: (
         request.gone.callback(None) if name == flow and not request.gone.called else None
     )
-    ensureDeferred(stream.start((0, None)))
+    ensureDeferred(stream.start((0, None, "")))
     assert site.hub.streams == set()
     assert request.written == ""
 

@@ -9,15 +9,18 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, delete, select, update
+from sqlalchemy import Engine, delete, func, select, update
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import Clock
 
+from cod.flows.nodes import hold
 from cod.flows.people import groups as group_flows
 from cod.model import Site, SiteRef, Who
 from cod.net.notify.delivery import Notifier
 from cod.policy.following import SETTLED
+from cod.store import claims
 from cod.store import tables as t
+from cod.store.claims import Progress
 from cod.store.engine import Tx, new_id
 from cod.store.nodes import nodes
 from cod.store.people import groups
@@ -33,7 +36,7 @@ class Request:
     """The request of a client, to which a stream writes."""
 
     def __init__(self) -> None:
-        self.written, self.gone = "", Deferred[None]()
+        self.written, self.gone, self.over = "", Deferred[None](), False
 
     def notifyFinish(self) -> Deferred[None]:
         return self.gone
@@ -44,7 +47,8 @@ class Request:
 
     def unregisterProducer(self) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self) -> None:
+        self.over = True
 
     def write(self, data: bytes) -> None:
         self.written += data.decode()
@@ -200,6 +204,40 @@ def test_who_comes_back_hears_again_of_the_last_events_alone(stand: Stand) -> No
         stand.clock.pump([events.PERIOD] * 60)
     request.gone.callback(None)
     assert stand.follow(request.last).causes == ["two"]
+
+
+def test_a_follower_hears_of_what_got_the_ids_of_rows_that_were_lost(stand: Stand) -> None:
+    h, first = t.node_history.c, Progress("a 1.0", 0, 1, 1)
+    with stand.engine.begin() as tx:
+        claims.name_database(tx, first.database)
+        stand.write(tx, 0, "kept", at=1000.0, step=1)
+        kept = tx.scalar(select(func.max(h.id)))
+    request = stand.follow()
+    with stand.engine.begin() as tx:
+        stand.write(tx, 0, "lost", "lost too", at=1990.0, step=1)
+    stand.look()
+    assert (request.causes, request.last[-9:]) == (["lost", "lost too"], f"-{first.epoch}")
+
+    with stand.engine.begin() as tx:  # another host takes over, which lacks the last commits
+        tx.execute(delete(t.node_history).where(h.id > kept))
+    with stand.engine.begin() as tx:
+        tx.exec_driver_sql(f"ALTER TABLE node_history AUTO_INCREMENT = {kept + 1}")
+        stand.write(tx, 0, "anew", "anew too", "next", at=1999.0, step=1)
+    stand.look()
+    assert request.causes[2:] == ["next"], "nobody has noticed the loss yet"
+    with stand.engine.begin() as tx:
+        assert hold.watch(tx, first, now=2000.0)
+    stand.look()
+    assert request.over, "the client has to come back"
+
+    again = stand.follow(f"{kept + 2}-0-{first.epoch}")
+    assert again.causes[:3] == ["anew", "anew too", "next"]
+    old = stand.follow(f"{kept + 2}-0")
+    assert old.causes[0] == "next", "the client left the epoch out, as clients of before"
+    with stand.engine.begin() as tx:
+        stand.write(tx, 0, "later", step=1)
+    stand.look()
+    assert (again.causes[-1], old.causes[-1], again.over) == ("later", "later", False)
 
 
 class Posts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,10 +16,13 @@ from cod.flows.people import access, tokens
 from cod.flows.people import groups as group_flows
 from cod.model import Binding, Node, Page, Refused, RequestTuple, Subnet, Who, ipv4
 from cod.states import NodeEvent, NodeState
+from cod.store import claims
 from cod.store import tables as t
+from cod.store.claims import Progress
 from cod.store.engine import Tx
 from cod.store.images import templates
 from cod.store.nodes import bindings, nodes
+from cod.store.notices import events
 from cod.store.people import audit, groups
 from cod.store.scheduler import requests, vclusters
 from tests.conftest import SUBNET
@@ -182,7 +186,7 @@ def test_what_is_not_there_is_refused(tx: Tx, ask: Callable[[Tx], object]) -> No
 def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     assert views.last_event(tx) == 0
     node = add_node(tx, 1)
-    readers = tuple(views.Following(max(ids, default=0)) for _, ids in views.recent(tx))
+    readers = tuple(views.Following(max(ids, default=0)) for _, ids in views.recent(tx)[0])
     transitions.move(tx, node, NodeEvent.REGISTERED, now=NOW, cause="reported", actor="agent")
     found = views.happened(tx, readers[0], readers[1])
     assert [(row["node"], row["from_state"], row["to_state"]) for row in found.rows] == [
@@ -194,6 +198,33 @@ def test_events_continue_where_the_last_look_ended(tx: Tx) -> None:
     nodes.change(tx, node, progress_done=1, progress_total=4)
     found = views.happened(tx, readers[0], readers[1])
     assert (found.rows, found.ids, found.progress[0]["done"]) == ([], [], 1)
+
+
+def test_a_client_of_an_earlier_epoch_goes_on_before_the_loss(tx: Tx) -> None:
+    for number in range(1, 5):
+        add_node(tx, number)
+    newest, most = views.last_event(tx), 1000
+    first = Progress("a 1.0", 0, 1, 1)
+    second, third = replace(first, losses=1), replace(first, losses=2)
+    claims.name_database(tx, first.database)
+    assert views.resume(tx, (newest, 0, first.epoch), most) == ((newest, 0), first.epoch)
+    assert views.resume(tx, (newest + 1, 0, first.epoch), most) == (None, first.epoch)
+    assert views.resume(tx, None, most) == (None, first.epoch)
+
+    tx.execute(t.node_history.update().values(at=NOW))
+    tx.execute(t.node_history.update().where(t.node_history.c.id > newest - 2).values(at=NOW + 9))
+    claims.count_loss(tx, first)
+    events.note_loss(tx, first.epoch, NOW + 5)
+    for named, found in ((newest, newest - 2), (newest + 9, newest - 2), (newest - 3, newest - 3)):
+        assert views.resume(tx, (named, 0, first.epoch), most) == ((found, 0), second.epoch)
+    assert views.resume(tx, (newest, 0, ""), most) == ((newest, 0), second.epoch)
+    assert views.resume(tx, (newest, None, first.epoch), 1) == ((newest - 1, 0), second.epoch)
+
+    claims.count_loss(tx, second)
+    events.note_loss(tx, second.epoch, NOW + 5)
+    assert views.resume(tx, (newest, 0, first.epoch), 3) == ((newest - 3, 0), third.epoch)
+    events.note_loss(tx, "")  # it was restored
+    assert views.resume(tx, (newest + 9, 0, "00000000"), most) == ((newest, 0), third.epoch)
 
 
 def test_counts_are_those_of_the_rows(tx: Tx) -> None:

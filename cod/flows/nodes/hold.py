@@ -19,11 +19,15 @@ from cod.states import OWN_SYSTEM, WORKING, Disk, NodeEvent, NodeState, Step, St
 from cod.store import claims, stories, watermarks
 from cod.store.engine import Tx
 from cod.store.nodes import nodes
+from cod.store.notices import events
 
 Progress = claims.Progress
 BY_HAND = "an administrator holds it"
 LOST = "its database has lost its last commits"
 KEPT = "an administrator keeps it as it is: its machine and the database differ"
+# Seconds, more than pass between a loss and its notice while a server writes: the ids of what was lost
+# may have been given again since.
+UNNOTICED = 60.0
 # Nodes that are free by the database: while the site is held, that is not believed.
 _FREE = (NodeState.INACTIVE, NodeState.OFF)
 
@@ -110,6 +114,7 @@ def watch(tx: Tx, seen: Progress | None, *, name: str = "", now: float) -> bool:
     if found is None or seen is None or not found.is_behind(seen):
         return False
     claims.count_loss(tx, seen)
+    events.note_loss(tx, seen.epoch, now - UNNOTICED)
     # A hold that lasts begins anew: the database has forgotten that it had ended, perhaps, and what
     # was installed since. Deadlines have stood still since it began.
     since = watermarks.at(tx, watermarks.HOLD)

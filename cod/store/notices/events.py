@@ -9,11 +9,15 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table, select
 
 from cod.store import tables as t
+from cod.store import watermarks
 from cod.store.engine import Tx
 
 AT_ONCE = 500  # rows of one query
 RECENT = 1000  # rows: more than are written while an earlier transaction may still commit
 TRANSITIONS, NOTICES = t.node_history, t.notices
+_TRANSITIONS_KEPT = "kept transitions"
+_KEPT = {_TRANSITIONS_KEPT: TRANSITIONS, "kept notices": NOTICES}
+"""Marks of the last rows that the database kept when it lost its last commits."""
 _h = TRANSITIONS.c
 
 
@@ -38,6 +42,25 @@ def recent(tx: Tx, table: Table) -> tuple[int, list[int]]:
     query = select(table.c.id).order_by(table.c.id.desc()).limit(RECENT)
     ids = list(tx.scalars(query))[::-1]
     return ids[0] - 1 if len(ids) == RECENT else 0, ids
+
+
+def note_loss(tx: Tx, epoch: str, before: float | None = None) -> None:
+    """Record the last transition and notice that both the database and readers of it as it was in
+    `epoch` ('': any) know: the newest from before the time `before`; None: the newest."""
+    for name, table in _KEPT.items():
+        query = select(table.c.id).order_by(table.c.id.desc()).limit(1)
+        found = tx.scalar(query if before is None else query.where(table.c.at < before))
+        watermarks.put(tx, name, float(found or 0), epoch)
+
+
+def kept(tx: Tx, epoch: str) -> tuple[int, int] | None:
+    """Return the transition and the notice up to which a reader's rows of that former epoch are
+    still those of the database; None if that is not known."""
+    found = [watermarks.at(tx, name) for name in _KEPT]
+    if None in found or watermarks.about(tx, _TRANSITIONS_KEPT) not in ("", epoch):
+        return None
+    transition, notice = (int(each or 0) for each in found)
+    return transition, notice
 
 
 def _events(tx: Tx, where: ColumnElement[bool]) -> list[Mapping[str, Any]]:

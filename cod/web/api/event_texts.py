@@ -28,12 +28,13 @@ SENT = (
 HIDDEN = {"vcluster": None, "cause": "", "actor": ""}
 
 Groups = frozenset[int] | None
-POSITION = r"^([0-9]{1,18})(?:-([0-9]{1,18}))?$"
+POSITION = r"^([0-9]{1,18})(?:-([0-9]{1,18})(?:-([0-9a-f]{8}))?)?$"
 
 
 class Position(NamedTuple):
     """A client's position in the events: the ids of the transition and of the notice up to which
-    the client knows all rows of the two tables. A client that comes back sends it: ``17-3``."""
+    the client knows all rows of the two tables. A client that comes back sends it, with the epoch
+    of the database: ``17-3-5f0c2a91``."""
 
     transition: int
     notice: int
@@ -46,11 +47,13 @@ class Position(NamedTuple):
         return Position(max(self[0], other[0]), max(self[1], other[1]))
 
 
-def position_of(text: str) -> tuple[int, int | None] | None:
-    """Return the position (transition, notice) that a client sent; None if the text is none. The
-    notice is None if the client left it out."""
+def position_of(text: str) -> tuple[int, int | None, str] | None:
+    """Return the position (transition, notice, epoch) that a client sent; None if the text is none.
+    The notice is None and the epoch '' if the client left them out."""
     found = re.fullmatch(POSITION, text)
-    return None if found is None else (int(found[1]), int(found[2]) if found[2] else None)
+    if found is None:
+        return None
+    return int(found[1]), int(found[2]) if found[2] else None, found[3] or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,9 @@ the new rows of the history and of the notices, and the progress that has change
 after a row with a higher id (`policy.following`). The events are made into text once for each set
 of groups whose events a stream may see. The last event of a batch has the stream's position: the
 client knows all events up to it. A client that comes back names its position, and may be sent some
-later events again.
+later events again. A database that has lost its last commits gives the ids of their rows again: then
+all streams end, and each client that comes back is sent the events since before the loss, because
+its position has the epoch of the database.
 For a slow client up to `HELD` characters are kept; beyond that, its stream ends.
 """
 
@@ -54,6 +56,7 @@ class Hub:
         self._transitions, self._notices = views.Following(0), views.Following(0)
         self._progress: dict[str, Mapping[str, Any]] = {}
         self._newest = Position(0, 0)  # when the loop began
+        self.epoch = ""  # of the database
         self._began = self._left = 0.0
         self._changed_at: dict[int | None, float] = {}  # by group; None: anything
 
@@ -71,7 +74,7 @@ class Hub:
         try:
             if not self._loop.running:
                 begun = self.reactor.seconds()
-                recent = await self.pool.read(views.recent)
+                recent, self.epoch = await self.pool.read(views.recent)
                 readers = [views.Following(floor) for floor, _ in recent]
                 for reader, (_, ids) in zip(readers, recent, strict=True):
                     reader.see(ids, begun, self.reactor.seconds())
@@ -99,11 +102,15 @@ class Hub:
         """
         return self.position.at_least(self._newest)
 
-    def page_start(self) -> Position | None:
+    def written(self, position: Position) -> str:
+        """Return a position as clients are sent it, with the database's epoch."""
+        return f"{position}-{self.epoch}" if self.epoch else str(position)
+
+    def page_start(self) -> str | None:
         """Return the position from which a page that is read after this call can follow the events;
         None: the page has to be read again when it follows them."""
         at = self.position
-        return at if self._loop.running and at == self.from_now_on else None
+        return self.written(at) if self._loop.running and at == self.from_now_on else None
 
     def knows(self, event: Event) -> bool:
         """Return whether the event was sent already, or is older than the loop."""
@@ -153,6 +160,11 @@ class Hub:
             self._loop.stop()  # here, where no read is under way that would go on beside a new loop
             return
         found = await self.pool.read(views.happened, self._transitions, self._notices)
+        if self.epoch not in ("", found.epoch):
+            log.warning("the database has lost its last commits: all event streams begin anew")
+            self.stop()
+            return
+        self.epoch = found.epoch
         self._loop.interval = self.period()
         for reader, ids in ((self._transitions, found.ids), (self._notices, found.notice_ids)):
             is_cut = len(ids) == AT_ONCE
@@ -220,23 +232,16 @@ class EventStream:
         position that the client has named."""
         return self._known if self._behind is not None else self._known.at_least(self._hub.position)
 
-    async def start(self, after: tuple[int, int | None] | None) -> None:
-        """Send the events after the position `after` (None: from now on) until the client leaves.
-        If the position has no notice, notices older than its transition are left out.
+    async def start(self, after: tuple[int, int | None, str] | None) -> None:
+        """Send the events after the position `after` (None: from now on) until the client leaves;
+        see `views.resume`.
 
         Of past transitions those of the last `BEHIND` ids are sent, because reading years of them
         for each new client would delay all others.
         """
         self._request.notifyFinish().addBoth(lambda _: self.stopProducing())
-        pool = self._hub.pool
-        newest, newest_notice = await pool.read(views.newest)
-        known = None
-        # a higher position is from before the database was restored: its ids are lower now
-        if after is not None and after[0] <= newest:
-            transition, notice = after
-            if notice is None:
-                notice = await pool.read(views.told_until, transition)
-            known = Position(max(transition, newest - BEHIND), min(notice, newest_notice))
+        found, epoch = await self._hub.pool.read(views.resume, after, BEHIND)
+        known = None if found is None else Position(*found)
         await self._hub.join(self)
         if self._gone:
             self._hub.leave(self)
@@ -245,7 +250,10 @@ class EventStream:
         self._request.setHeader("Cache-Control", "no-store")
         self._request.registerProducer(self, True)
         self._known = known or self._hub.from_now_on
-        self._request.write(f"id: {self._known}\n\n".encode())
+        if self._hub.epoch != epoch:  # the hub has yet to see the loss: the client comes back
+            self.stop()
+            return
+        self._request.write(f"id: {self._hub.written(self._known)}\n\n".encode())
         if known is not None:
             try:
                 await self._catch_up(known)
@@ -303,7 +311,7 @@ class EventStream:
         if texts:
             self._tell(texts)
         elif now - self._spoke > KEEPALIVE:
-            self._speak(f": still here\nid: {self.position}\n\n")
+            self._speak(f": still here\nid: {self._hub.written(self.position)}\n\n")
 
     async def _check(self) -> None:
         try:
@@ -316,7 +324,8 @@ class EventStream:
     def _tell(self, texts: list[str]) -> None:
         """Send the texts of events, the last of them with the stream's position."""
         if texts:
-            self._speak("".join([*texts[:-1], f"id: {self.position}\n", texts[-1]]))
+            position = self._hub.written(self.position)
+            self._speak("".join([*texts[:-1], f"id: {position}\n", texts[-1]]))
 
     def _speak(self, text: str) -> None:
         if not text or self not in self._hub.streams:

@@ -321,7 +321,8 @@ _EVENTS = {
         "Rights: Everybody who is signed in, of what they may see. Events `transition` (a history"
         " row), `progress` and `notice`. Resume with the last id of the stream in the"
         " Last-Event-ID header or else in `after`: nothing is missed, and some events may come"
-        " again, with the same `id` in their data."
+        " again, with the same `id` in their data. The stream ends when the database has lost its"
+        " last commits, whose ids are given again: resume as ever."
     ),
     "tags": ["events"],
     "parameters": [
