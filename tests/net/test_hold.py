@@ -937,6 +937,35 @@ def test_a_machine_that_waited_for_approval_in_a_hold_is_asked_when_it_is_approv
     assert (lab.node(1).state, verdicts(tx)) == ("inactive", {})
 
 
+@pytest.mark.parametrize("auto_approve", [True, False])
+def test_a_machine_that_had_not_reported_in_a_hold_is_asked_when_it_does(
+    tx: Tx, site: Site, auto_approve: bool
+) -> None:
+    """The machine may have been registered and installed since the backup."""
+    lab = Lab(tx, replace(site, policy=replace(site.policy, auto_approve=auto_approve)))
+    lab.machine(1, "new", disk="foreign")
+    hold.start(tx, lab.now)
+    hold.end(tx, lab.now + 1.0)
+    lab.tick(10.0)
+    peer = lab.boots(1)
+    if not auto_approve:
+        node_flows.approve(tx, flow_context(lab.site, lab.now, "user:ann"), name="node1")
+    tells(lab, peer, 1, "77.12 n1.web.example.org")
+    assert lab.node(1).state == "quarantined"
+
+
+def test_a_machine_that_waited_for_approval_in_a_hold_is_asked_when_the_site_approves_it(
+    tx: Tx, site: Site
+) -> None:
+    lab = Lab(tx, replace(site, policy=replace(site.policy, auto_approve=False)))
+    lab.machine(1, "new", disk="foreign")
+    lab.boots(1)
+    hold.start(tx, lab.now)
+    lab.site = replace(site, policy=replace(site.policy, auto_approve=True))
+    tells(lab, lab.boots(1), 1, "77.12 n1.web.example.org")
+    assert lab.node(1).state == "quarantined"
+
+
 @pytest.mark.parametrize("source", ["dhcp", "switch"])
 def test_a_node_whose_agent_has_not_told_is_asked_when_it_returns(
     tx: Tx, site: Site, source: str

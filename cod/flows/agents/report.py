@@ -104,7 +104,7 @@ def report(
     remembered, moved = _place(tx, stored, peer, hardware, site, now, heard_on, placed=placed)
     columns.update(remembered)
     stored = nodes.changed(node, columns)
-    after = _move_on(tx, stored, columns, moved, site, now, held=near.held)
+    after = _move_on(tx, stored, columns, moved, site, now, is_doubtful=near.is_doubtful)
     order = next_order.answer(tx, after, session, peer, site, now, reports=True)
     effects = transitions.wakes(stored, after, look=order is None)
     # after a transition, `wakes` has this effect already
@@ -303,13 +303,14 @@ def _move_on(
     site: Site,
     now: float,
     *,
-    held: bool,
+    is_doubtful: bool,
 ) -> Node:
     """Write the `columns` of the node's report; return the node in the state into which the report
     leads.
 
-    moved  why the node is not at its place, or ''
-    held   the site is held
+    moved        why the node is not at its place, or ''
+    is_doubtful  `nodes.Neighbours.is_doubtful`: what the database has of a new machine may be out
+                 of date
     """
     step: Step | None = None
     if moved and node.state == NodeState.TRAMPOLINE:
@@ -320,16 +321,16 @@ def _move_on(
         return _apply(tx, nodes.change(tx, node, **columns), step, site, now)
     if node.state == NodeState.TRAMPOLINE:  # as for most reports: one statement writes all
         return transitions.settle(tx, node, now=now, policy=site.policy, columns=columns)
-    if node.state == NodeState.NEW and not held and _is_free_at_once(node, site):
+    if node.state == NodeState.NEW and not is_doubtful and _is_free_at_once(node, site):
         steps = replace(_REGISTERED, columns=columns), _APPROVED, lifecycle.IDLE
         ready = transitions.register(tx, node, steps, now=now, actor="agent", policy=site.policy)
         if site.switches:
             switch_ports.leave(tx, ready, now)
         return ready
     node = nodes.change(tx, node, **columns)
+    if is_doubtful and node.state in (NodeState.NEW, NodeState.REGISTERING):
+        stories.include(tx, node.id)
     if node.state == NodeState.NEW:
-        if held:
-            stories.include(tx, node.id)
         node = _apply(tx, node, _REGISTERED, site, now)
     if node.state == NodeState.REGISTERING and site.policy.auto_approve:
         node = _apply(tx, node, _APPROVED, site, now)

@@ -70,6 +70,11 @@ _WAITING_FOR = ROWS.select.where(_n.waits_for == bindparam("part")).order_by(_n.
 _MOVE = Prepared(
     update(t.nodes).where(_n.id == bindparam("of_node"), _n.generation == bindparam("left"))
 )
+_LAST_MOVE = (
+    select(func.max(t.node_history.c.id))
+    .where(t.node_history.c.node_id == bindparam("node"))
+    .scalar_subquery()
+)
 _NEAR = Prepared(
     union_all(
         select(literal("nic"), t.nics.c.mac, t.nics.c.node_id).where(
@@ -85,7 +90,13 @@ _NEAR = Prepared(
         select(literal("place"), literal(""), t.node_places.c.id).where(
             t.node_places.c.node_id == bindparam("node")
         ),
-        select(literal("hold"), literal(""), literal(0)).where(t.marks.c.name == watermarks.HOLD),
+        select(literal("hold"), literal(""), literal(0)).where(
+            or_(
+                t.marks.c.name == watermarks.HOLD,
+                # the node has moved since, unless it was out of service or not approved then
+                (t.marks.c.name == watermarks.LAST_HOLD) & (t.marks.c.at >= _LAST_MOVE),
+            )
+        ),
         select(t.node_labels.c.kind, t.node_labels.c.label, literal(0)).where(
             t.node_labels.c.node_id == bindparam("node")
         ),
@@ -136,19 +147,20 @@ class Neighbours(NamedTuple):
     """A node's MACs as the site knows them, and other nodes with the same MACs, UUID or serial
     number.
 
-    macs    all MACs of the node itself
-    owners  the other nodes that own any of the reported MACs, by MAC
-    twins   other nodes with the same DMI UUID, and expected ones with the same serial number
-    placed  the node has been heard at places other than the remembered one
-    held    the site is held
-    labels  the labels of the node itself, (kind, label)
+    macs         all MACs of the node itself
+    owners       the other nodes that own any of the reported MACs, by MAC
+    twins        other nodes with the same DMI UUID, and expected ones with the same serial number
+    placed       the node has been heard at places other than the remembered one
+    is_doubtful  the site is held, or was since the node came into its state: the database may have
+                 forgotten what became of the node
+    labels       the labels of the node itself, (kind, label)
     """
 
     macs: set[str]
     owners: dict[str, Node]
     twins: list[Node]
     placed: bool
-    held: bool
+    is_doubtful: bool
     labels: set[tuple[str, str]]
 
 
