@@ -20,6 +20,7 @@ from pathlib import Path
 import zstandard
 
 from cod.images import formats, seekable, store
+from cod.images.ingest import ROOM
 from cod.model import CaptureLimits, Ingested, Refused
 from cod.wire import capture, manifest
 from cod.wire.capture import HEAD, BadPiece
@@ -35,6 +36,11 @@ _UNLIMITED = CaptureLimits(disk=2**63, room=None)
 
 class CaptureBusy(Exception):
     """Another process is filling the folder."""
+
+
+class NoRoom(Exception):
+    """The disk has no room for more of a capture beside what is left for others. The message is a
+    sentence."""
 
 
 class Deposit:
@@ -99,7 +105,7 @@ class Deposit:
 
     def add(self, body: bytes, limits: CaptureLimits = _UNLIMITED) -> int:
         """Append a piece as a whole and return `at`. Raises `Refused`, and appends nothing, where
-        the piece is damaged, out of place or beyond a limit."""
+        the piece is damaged, out of place or beyond a limit, and `NoRoom`."""
         try:
             sent = list(capture.unpack(body))
         except BadPiece as error:
@@ -122,6 +128,7 @@ class Deposit:
             stored += _holes(at, each.raw_offset) * len(_EMPTY) + len(each.frame)
             at = each.raw_offset + each.raw_length
         _check(limits, at, stored)
+        self._check_room(stored)
         for each in sent:
             self._fill(each.raw_offset)
             chunk = Chunk(
@@ -134,6 +141,16 @@ class Deposit:
             os.fdatasync(self._data.fileno())
             self._flushed = self._offset
         return self.at
+
+    def _check_room(self, stored: int) -> None:
+        """Raise NoRoom unless the disk has room for an image of `stored` bytes."""
+        free = shutil.disk_usage(self.folder).free
+        if free < ROOM + stored - self._offset:
+            raise NoRoom(
+                "the image server's disk has no room for more of the capture:"
+                f" {free / (1 << 30):.1f} GiB are free, of which {ROOM / (1 << 30):g} GiB are left"
+                " for others"
+            )
 
     def _fill(self, upto: int) -> None:
         """Add frames for the holes before `upto`, so that data.zst unpacks to the whole disk."""
@@ -155,14 +172,16 @@ class Deposit:
         """Write the manifest and the seek table of an image of `size` bytes, when all chunks have
         arrived. The image is not visible yet.
 
-        Raises `Refused`. May be repeated.
+        Raises `Refused` and `NoRoom`. May be repeated.
         """
         if not 0 < size >= self.at or (self.at % CHUNK and self.at != size):
             raise Refused(
                 "invalid", f"an image of {size} bytes cannot end before {self.at}", "size"
             )
         used = self._offset
-        _check(limits, size, used + _holes(self.at, size) * len(_EMPTY))
+        whole = used + _holes(self.at, size) * len(_EMPTY)
+        _check(limits, size, whole)
+        self._check_room(whole)
         # cut off what an earlier attempt has appended
         self._data.truncate(used)
         self._fill(size - size % CHUNK)

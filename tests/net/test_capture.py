@@ -6,6 +6,7 @@ Then the image is primed onto another file, and both must hold the same.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import json
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from sqlalchemy import Engine, update
@@ -652,6 +653,32 @@ def test_a_quota_ends_it_also_one_that_is_set_meanwhile(taking: World) -> None:
             lambda *_: None,
             QUICK,
         )
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_capture_that_would_take_what_is_left_for_others_ends_and_leaves_nothing(
+    taking: World, monkeypatch: pytest.MonkeyPatch, full: bool
+) -> None:
+    world = taking
+    other = deposit.Deposit(world.images, "77.1")
+    other.close()
+    frame = Compressor(3).frame(bytearray(b"x" * CHUNK))
+    assert world.ask("PUT", f"{world.order()}/0", wire.pack(0, CHUNK, frame))[0] == 200
+
+    def fails(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        if full:  # somebody else was quicker
+            patch.setattr(deposit.Deposit, "_fill", fails)
+        else:
+            patch.setattr(deposit, "ROOM", 1 << 60)
+        piece = wire.pack(CHUNK, CHUNK, frame)
+        status, told = world.ask("PUT", f"{world.order()}/{CHUNK}", piece)
+    assert status == 507
+    assert ("disk is full" if full else "are left for others") in told.decode()
+    assert deposit.orders(world.images) == {"77.1"}
+    assert world.ask("GET", world.order()) == (200, b'{"at": 0}')
 
 
 def test_nothing_is_written_for_what_no_disk_of_the_node_has(taking: World) -> None:

@@ -15,8 +15,9 @@
 
 ID is the agent's order. The order's secret is the bearer token of each request, and is checked
 before a body is read. Files are written in threads, for each node one task after the other. The
-data of an order stay until the node's capture is over, or until a later order begins anew: it does
-so if its agent sends any request but ``before`` without having continued.
+data of an order stay until the node's capture is over, until the disk has no room for the rest, or
+until a later order begins anew: it does so if its agent sends any request but ``before`` without
+having continued.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from twisted.internet.threads import deferToThreadPool
 
 from cod.flows.nodes import captures
 from cod.images import deposit
-from cod.images.deposit import CaptureBusy, Deposit
+from cod.images.deposit import CaptureBusy, Deposit, NoRoom
 from cod.model import (
     Capture,
     CapturedPartition,
@@ -58,6 +59,7 @@ from cod.wire.manifest import LIMIT
 SWEEP = 60.0  # seconds between two sweeps
 STATUS = {"not_found": 404, "forbidden": 403, "conflict": 409, "invalid": 400, "quota": 413}
 BEFORE = "before"
+T = TypeVar("T")
 Word = TypeVar("Word", bound=BaseModel)
 METHODS = {b"GET": 1, b"PUT": 2, b"POST": 1}  # methods, and the number of parts of their paths
 
@@ -231,10 +233,12 @@ class Captures(Service):
         if isinstance(error, Refused):
             log.info("capture from %s refused: %s", peer, error.sentence)
             return STATUS[error.code], f"{error.sentence}\n".encode()
-        on_disk = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if on_disk or self._pool.is_full(error):
+        if _no_room(error) or self._pool.is_full(error):
             log.error("capture from %s: %s", peer, error)
-            return 507, b"the image server's disk is full\n"
+            sentence = (
+                str(error) if isinstance(error, NoRoom) else "the image server's disk is full"
+            )
+            return 507, f"{sentence}\n".encode()
         log.error(
             "capture from %s: %s",
             peer,
@@ -287,7 +291,7 @@ class Captures(Service):
         incoming = self._deposit(order)
         if at != str(incoming.at):
             raise Elsewhere(incoming.at)
-        return incoming.add(body, limits)
+        return self._in_room(order, partial(incoming.add, body, limits))
 
     def _seal(self, order: str, row: Capture, word: LastWord, limits: CaptureLimits) -> Ingested:
         # an earlier attempt has published it, and failed afterwards
@@ -296,7 +300,17 @@ class Captures(Service):
         incoming = self._deposit(order)
         if word.at != incoming.at:
             raise Elsewhere(incoming.at)
-        return incoming.seal(word.size, limits)
+        return self._in_room(order, partial(incoming.seal, word.size, limits))
+
+    def _in_room(self, order: str, work: Callable[[], T]) -> T:
+        """Return the result of `work`, which writes. What the order has sent is removed if the disk
+        has no room for the rest, so that it takes none from others."""
+        try:
+            return work()
+        except (NoRoom, OSError) as error:
+            if _no_room(error):
+                self._forget(order)
+            raise
 
     def _publish(self, order: str, digest: str) -> None:
         incoming = self._open.pop(order, None)
@@ -337,6 +351,11 @@ def _word(kind: type[Word], body: bytes) -> Word:
         raise Refused(
             "invalid", f"the message cannot be used: {field} {field_error(first)}", "body"
         ) from None
+
+
+def _no_room(error: BaseException) -> bool:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return full or isinstance(error, NoRoom)
 
 
 def _json(**values: Any) -> tuple[int, bytes]:
