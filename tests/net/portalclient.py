@@ -44,6 +44,11 @@ class Shown:
     def title(self) -> str:
         return str(self.tree.findtext(".//title"))
 
+    @property
+    def folded(self) -> list[str]:
+        """What is wrong, as far as it stands in something folded, where nobody reads it."""
+        return list(self.tree.xpath("//details[not(@open)]//*[@role='alert']/text()"))
+
     def fields(self, path: str) -> list[tuple[str, str]]:
         """The fields of the form that is sent to `path`, as a browser would send them untouched."""
         form = next(each for each in self.tree.forms if each.get("action") == path)
@@ -79,7 +84,9 @@ class Browser:
         return self._follow(self.ask("GET", path + (f"?{urlencode(query)}" if query else "")))
 
     def post(self, path: str, fields: Mapping[str, Any] | list[tuple[str, str]]) -> Shown:
-        return self._follow(self.ask("POST", path, self.body(fields), self.form))
+        shown = self._follow(self.ask("POST", path, self.body(fields), self.form))
+        assert not shown.text.strip() or not shown.folded
+        return shown
 
     @staticmethod
     def body(fields: Mapping[str, Any] | list[tuple[str, str]]) -> bytes:

@@ -38,6 +38,7 @@ def test_groups_are_ones_own(there: Served) -> None:
     assert "web" not in page.tree.xpath("string(//tbody)")
     assert "New group" not in page.words
     assert browse(there).get("/groups/web").status == 404
+    assert "No group matches this filter." in browse(there).get("/groups", q="nothing").words
 
 
 def test_what_it_has_and_uses(there: Served) -> None:
@@ -86,6 +87,14 @@ def test_the_last_owner_stays(there: Served) -> None:
     assert page.status == 409
     assert "olga is the last owner of physics" in page.words
     assert role(there, "olga") is Role.OWNER
+
+
+def test_a_refusal_stands_open_beside_the_button_that_was_pressed(there: Served) -> None:
+    browser = browse(there, name="olga")
+    page = browser.get(PHYSICS).send(f"{PHYSICS}/members/olga/remove")
+    assert page.status == 409
+    [refused] = page.tree.xpath("//details[contains(@class, 'confirm')][@open]")
+    assert "olga is the last owner of physics" in refused.text_content()
 
 
 def test_leaving(there: Served) -> None:
