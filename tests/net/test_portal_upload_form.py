@@ -85,6 +85,8 @@ def test_what_is_wrong_is_told_at_the_form(there: Served) -> None:
         assert answer.status == status, answer.words
         assert sentence in "".join(answer.tree.xpath("//*[contains(@class, 'wrong')]//text()"))
         assert dict(answer.fields(SENT))["name"] == fields["name"]
+    ticked = send(browser, name="Not a name", group="physics", plain="true", raw="true")
+    assert {("plain", "true"), ("raw", "true")} <= set(ticked.fields(SENT))
     assert send(browser, b"", name="mine", group="physics").status == 422
     assert send(browser, b"x" * (5 << 20), name="mine", group="physics").status == 413
     assert image(there, "physics/mine") is None

@@ -73,6 +73,21 @@ def test_an_owner_makes_attaches_and_deletes_a_volume(there: Served) -> None:
     assert "is restored." in page.send(f"{DATA}/restore").words
 
 
+def test_a_copy_of_a_snapshot_stays_one_when_its_form_was_wrong(there: Served) -> None:
+    browser = browse(there)
+    browser.get("/volumes/new").send("/volumes", name="data", size="200 GB")
+    settle(there)
+    browser.get(DATA).send(f"{DATA}/snapshots", snapshot="monday")
+    settle(there)
+    [link] = browser.get(DATA).tree.xpath("//a[.='New volume of it']/@href")
+    wrong = browser.get(link).send("/volumes", name="copy", size="200")
+    assert wrong.status == 422, wrong.words
+    assert "It begins with the data of physics/data" in wrong.words
+    page = wrong.send("/volumes", size="200 GB")
+    assert page.path == "/volumes/physics/copy", page.words
+    assert there.tx(volumes.named, "physics/copy").source
+
+
 def test_a_viewer_sees_and_changes_nothing(there: Served) -> None:
     browse(there).get("/volumes/new").send("/volumes", name="data", size="200 GB")
     page = browse(there, "viewer").get(DATA)
