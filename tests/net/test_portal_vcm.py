@@ -40,6 +40,9 @@ def test_what_it_needs_is_shown_once_and_it_can_be_revoked(there: Served) -> Non
     assert "PRIVATE KEY" in texts[0]
     assert "CERTIFICATE" in texts[1]
     assert "batch" in texts[3]
+    assert shown.tree.xpath("//h2/small/text()") == ["vcm.key", "vcm.crt", "ca.crt", "vcm.toml"], (
+        "as the configuration names them, and `cod vcm enroll` writes them"
+    )
     assert shown.headers["Cache-Control"] == "no-store"
     page = browser.get(BATCH)
     assert "anywhere, by its certificate" in page.words
