@@ -123,6 +123,7 @@ def test_a_node_is_made_into_an_image(there: Served) -> None:
     )
     assert "wanted" in done.words
     assert "node01 physics/batch-disk physics" in browser.get("/captures").words
+    assert "No saved node matches this filter." in browser.get("/captures", q="nothing").words
     assert "returns to its previous state" in done.send(f"{CAPTURE}/cancel").words
     assert "cancelled" in browser.get(CAPTURE).words
 

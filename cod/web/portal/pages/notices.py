@@ -6,11 +6,11 @@ from typing import Any
 
 from cod import notice_texts
 from cod.flows.notices import notices, reading
+from cod.flows.people import groups
 from cod.pool import Tx
 from cod.web.api.resources.notices import NOTICES, NoticeQuery, NoticeReply
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal.page import Page, PageCall, act
-from cod.web.portal.pages.wizard import own_groups
 
 KINDS = {name: kind.about for name, kind in notice_texts.KINDS.items()}
 
@@ -21,7 +21,7 @@ def _list(tx: Tx, ask: PageCall[Names, NoticeQuery]) -> dict[str, Any]:
         "found": found,
         "fresh": reading.among(tx, ask.who, [one.notice.id for one in found]),
         "newest": reading.newest(tx),
-        "groups": own_groups(tx, ask.who),
+        "groups": groups.every(tx, ask.who.groups),
         "kinds": KINDS,
         "remedy": notice_texts.remedy,
     }

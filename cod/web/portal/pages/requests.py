@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cod.flows import views
+from cod.flows.people import groups
 from cod.flows.scheduler import explain, plan, requests, starts
 from cod.model import RequestView
 from cod.pool import Tx
@@ -14,7 +15,6 @@ from cod.web.api.resources.requests import REQUESTS, RequestQuery
 from cod.web.api.routes import ANYBODY, Names, Numbered, number, see
 from cod.web.portal import formatting
 from cod.web.portal.page import Page, PageCall, act
-from cod.web.portal.pages.wizard import own_groups
 from cod.web.portal.record_fields import columns_of, facts_of
 
 SHOWN = "/requests/{id}"
@@ -27,7 +27,7 @@ SHOWN_ABOVE = {
 def _list(tx: Tx, ask: PageCall[Names, RequestQuery]) -> dict[str, Any]:
     return {
         "found": REQUESTS[0].call(ask)(tx),
-        "groups": own_groups(tx, ask.who),
+        "groups": groups.every(tx, ask.who.groups),
         "states": [(str(state), formatting.state_word(state)) for state in RequestState],
         "usually": starts.usually(tx, ask.now),
         "more": columns_of(RequestView, ask, SHOWN_ABOVE),
