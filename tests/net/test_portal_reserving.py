@@ -18,7 +18,7 @@ from cod.store import tables as t
 from cod.web.portal.formatting import typed
 from tests.net.apiserver import NOW, Served
 from tests.net.ownersite import asked, browse, engine, furnished_sqlite, there, vcluster
-from tests.net.portalclient import Shown
+from tests.net.portalclient import Shown, signed_in
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +38,21 @@ def matched(there: Served, **asked_for: Any) -> Any:
 def reserve(there: Served, size: int) -> None:
     wanted = {"name": "first", "size": size, "template": "debian", "group": "physics", **LARGE}
     there.local.post("/vclusters", wanted | {"starts_at": START, "lease": DAY})
+
+
+def test_a_form_that_begins_with_a_reservation_leaves_a_start_out_that_is_over(
+    there: Served,
+) -> None:
+    reserve(there, 1)
+    [request] = asked(there, "first")
+
+    def start() -> str:
+        page = signed_in(there, now=there.clock.now).get(NEW, request=request.id)
+        return dict(page.fields(SENT))["starts_at"]
+
+    assert start() == typed(START)
+    there.clock.now = START + DAY
+    assert start() == ""
 
 
 def test_the_forecast_is_of_the_time_that_is_asked_for(there: Served) -> None:

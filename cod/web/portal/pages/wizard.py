@@ -102,9 +102,9 @@ def node_choices(tx: Tx, ask: Call) -> dict[str, Any]:
     }
 
 
-def _before(tx: Tx, changed: Changed) -> dict[str, str]:
+def _before(tx: Tx, changed: Changed, now: float) -> dict[str, str]:
     """Return the values of the request that the form begins with, by the names of the fields of
-    `MORE`."""
+    `MORE`; without a start that is over, which would be refused."""
     if not changed.request:
         return {}
     view = views.request(tx, changed.request)
@@ -113,7 +113,7 @@ def _before(tx: Tx, changed: Changed) -> dict[str, str]:
         "spread": "true" if changed.spread or request.may_spread else "",
         "wait": "true" if request.may_wait else "",
     }
-    if request.starts_at is not None and request.duration is not None:
+    if request.starts_at is not None and request.starts_at > now and request.duration is not None:
         found |= {
             "starts_at": formatting.typed(request.starts_at),
             "duration": quantity.exact_span(request.duration),
@@ -160,7 +160,7 @@ _BY_HAND = ("preemptible", "isolated", "homes")  # the page has fields of its ow
 
 def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
     if ask.query.request:
-        was, asked = _again(tx, ask.query)
+        was, asked = _again(tx, ask.query, ask.now)
     else:
         was = _picked(tx, ask.query)
         asked = replace(_NOTHING, preemptible=ask.query.preemptible)
@@ -183,9 +183,9 @@ def _new(tx: Tx, ask: PageCall[Names, NewQuery]) -> dict[str, Any]:
     }
 
 
-def _again(tx: Tx, query: NewQuery) -> tuple[dict[str, str], AskedVcluster]:
+def _again(tx: Tx, query: NewQuery, now: float) -> tuple[dict[str, str], AskedVcluster]:
     """Return the fields, and the cluster to ask for, with the values of an earlier request."""
-    was, view = _before(tx, query), views.request(tx, query.request)
+    was, view = _before(tx, query, now), views.request(tx, query.request)
     made = views.vcluster_alone(tx, f"{view.vcluster}@{view.request.vcluster_id}")
     cluster = made.vcluster
     was |= {
@@ -233,7 +233,7 @@ def _sizes(ask: Call) -> list[tuple[str, str]]:
 
 
 def _more(tx: Tx, ask: PageCall[Named, MoreQuery]) -> dict[str, Any]:
-    view, was = views.vcluster_alone(tx, ask.names.name), _before(tx, ask.query)
+    view, was = views.vcluster_alone(tx, ask.names.name), _before(tx, ask.query, ask.now)
     if view.vcluster.ended_at is not None:
         raise Refused("not_found", f"vcluster {view.vcluster.name} has ended", "name")
     kinds = max(ask.query.kinds, sum(name.endswith(".count") for name in was))
