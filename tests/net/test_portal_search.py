@@ -56,6 +56,8 @@ def test_things_are_found_by_their_labels_and_pages_by_their_titles(site_of: Ser
     assert found["Virtual clusters"] == ["batch"]
     assert "node01" in found["Nodes"]
     assert hits(browser.get("/search", q="#4"))["Request"] == ["Request 4"]
+    assert hits(browser.get("/search", q="execution")) == {"Templates": ["physics/execution-host"]}
+    assert hits(browser.get("/search", q="execd"))["Images"] == ["physics/execd"]
     assert hits(browser.get("/search", q="calen")) == {"Pages": ["Calendar"]}
     assert hits(browser.get("/search", q="olga"))["People"]
     many = browser.get("/search", q="node")
@@ -73,7 +75,7 @@ def test_others_find_what_their_groups_have(site_of: Served) -> None:
     assert hits(signed_in(site_of, member).get("/search", q="s39ynx0k")) == {"Nodes": ["node01"]}
     assert hits(signed_in(site_of, member).get("/search", q="10.99.0.7")) == {}
     assert hits(signed_in(site_of, member).get("/search", q="audit")) == {}
-    for text in ("s39ynx0k", "batch", "node", "4", "physics", "olga"):
+    for text in ("s39ynx0k", "batch", "node", "4", "physics", "olga", "execd", "execution"):
         assert hits(signed_in(site_of, stranger).get("/search", q=text)) == {}, text
 
 

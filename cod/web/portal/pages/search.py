@@ -17,7 +17,9 @@ from cod.web.api.resources.groups import GroupQuery
 from cod.web.api.resources.nodes import NodeQuery
 from cod.web.api.resources.people import UserQuery
 from cod.web.api.resources.requests import RequestQuery
+from cod.web.api.resources.software import ImageQuery, TemplateQuery
 from cod.web.api.resources.vclusters import VclusterQuery
+from cod.web.api.resources.volumes import VolumeQuery
 from cod.web.api.routes import Names, Numbered
 from cod.web.portal.links import url
 from cod.web.portal.page import Page, PageCall, api
@@ -54,6 +56,9 @@ def _load(tx: Tx, ask: PageCall[Names, Any]) -> dict[str, Any]:
         ("Nodes", "nodes", NodeQuery(where=where, limit=SHOWN)),
         ("Virtual clusters", "vclusters", VclusterQuery(q=text, limit=SHOWN)),
         ("Requests", "requests", RequestQuery(q=text, limit=SHOWN)),
+        ("Templates", "templates", TemplateQuery(q=text, limit=SHOWN)),
+        ("Images", "images", ImageQuery(q=text, limit=SHOWN)),
+        ("Volumes", "volumes", VolumeQuery(q=text, limit=SHOWN)),
         ("Groups", "groups", GroupQuery(q=text, limit=SHOWN)),
         ("People", "users", UserQuery(q=text, limit=SHOWN)),
     )
