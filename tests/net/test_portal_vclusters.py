@@ -411,7 +411,7 @@ def test_a_lease_cannot_be_extended_beyond_its_groups_longest(there: Served) -> 
 def test_resizing_asks_for_more_or_gives_back(there: Served) -> None:
     browser = browse(there)
     assert (
-        "shall have 11 nodes"
+        "will have 11 nodes"
         in browser.get(BATCH).send(f"{BATCH}/resize", size=11, spread="true").words
     )
     newest = asked(there, "batch")[0]
@@ -510,6 +510,8 @@ def test_history(there: Served) -> None:
     assert page.status == 200
     assert "as the story goes" in page.words
     assert "node01" in page.words
+    none = browse(there).get(f"{BATCH}/history", q="nothing")
+    assert "No event matches this filter." in none.words
 
 
 def many(served: Served, name: str, count: int) -> None:

@@ -218,7 +218,7 @@ PAGES = (
 
 
 def _resized(ask: Call[Named, Resize], reply: VclusterInFull) -> str:
-    return f"{reply.name} shall have {formatting.count(ask.body.size, 'node')}."
+    return f"{reply.name} will have {formatting.count(ask.body.size, 'node')}."
 
 
 def _released(ask: Call[Named, Release], reply: VclusterInFull) -> str:
