@@ -37,6 +37,16 @@ PATTERNS = {  # pattern -> message if a value does not match it
     ),
     r"^(https?://[^\s?#]+)?$": "should be an https:// or http:// URL without ? and #",
     r"^@": "should begin with @",
+    r"^([0-9]{1,18})(?:-([0-9]{1,18}))?$": "should be a position of the stream, such as 17-3",
+}
+_TYPES = {  # pydantic's names of errors begin with these -> message
+    ("model_", "dict_"): "should be an object with names and values",
+    ("list_", "tuple_"): "should be a list",
+    ("int_",): "should be a whole number",
+    ("float_",): "should be a number",
+    ("bool_",): "should be true or false",
+    ("string_type", "string_sub_type"): "should be text",
+    ("string_unicode",): "should be text in UTF-8",
 }
 _SENTENCES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "missing": lambda limits: "is missing",
@@ -67,6 +77,9 @@ def field_error(error: Mapping[str, Any]) -> str:
     """Return the message for one of a ValidationError's `errors`, with its context, as a phrase
     that follows the name of the field."""
     sentence_of = _SENTENCES.get(error["type"])
+    kind = next((said for starts, said in _TYPES.items() if error["type"].startswith(starts)), "")
+    if kind:
+        return kind
     try:
         return (
             sentence_of(error.get("ctx", {}))

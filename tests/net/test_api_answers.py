@@ -279,6 +279,37 @@ def test_a_body_where_none_is_wanted(served: Served, say: Say) -> None:  # noqa:
     assert say("POST", "/nodes/n1/approve", {})[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field", "detail"),
+    [
+        ("POST", "/vclusters", [1], "", "should be an object with names and values"),
+        ("POST", "/vclusters", {"name": 7}, "name", "should be text"),
+        ("POST", "/vclusters", {"size": "3"}, "size", "should be a whole number"),
+        ("POST", "/vclusters", {"size": 1.5}, "size", "should be a whole number"),
+        ("POST", "/vclusters", {"lease": "1d"}, "lease", "should be a number"),
+        ("POST", "/vclusters", {"wait": "yes"}, "wait", "should be true or false"),
+        ("POST", "/vclusters", {"volumes": "data"}, "volumes", "should be a list"),
+        ("POST", "/vclusters", {"also": [7]}, "also.0", "should be an object with names and values"),
+        ("POST", "/vclusters", {"tags": "a\0b"}, "tags", "should be one line of text"),
+        ("POST", "/vclusters", {"description": "a\nb"}, "description", "should be one line of text"),
+        ("GET", "/nodes?limit=many", None, "limit", "should be a whole number"),
+        ("GET", "/vclusters?ended=maybe", None, "ended", "should be true or false"),
+        ("GET", "/events?after=zz", None, "after", "should be a position of the stream, such as 17-3"),
+    ],
+)
+def test_what_is_wrong_is_said_without_the_words_of_programs(
+    say: Say,  # noqa: F811
+    method: str,
+    path: str,
+    body: Any,
+    field: str,
+    detail: str,
+) -> None:
+    status, _, answer = say(method, path, body)
+    assert status == 422
+    assert {"field": field, "detail": detail} in answer["errors"]
+
+
 def test_all_that_is_wrong_is_said_at_once(say: Say) -> None:  # noqa: F811
     status, _, problem = say(
         "POST", "/vclusters", {"name": "No Name", "size": 0, "group": 7, "colour": "red"}

@@ -98,7 +98,7 @@ def test_the_check_says_what_cannot_be_read(there: Served) -> None:
     page = browse(there).get(NEW)
     part = page.browser.post(CHECK + "?part=match", page.filled(SENT, size="lots"))
     assert part.status == 422
-    assert "valid integer" in part.text
+    assert "whole number" in part.text
 
 
 def test_more_nodes_of_two_kinds(there: Served) -> None:

@@ -186,7 +186,7 @@ def test_every_fault_is_told_with_its_place_and_nothing_is_done(
     wanted = [
         ":3: max_leese: is no field of a group, which has priority, default_lease, ",
         ":5: kind: should be group, member, type, share, block, template, volume, port, vcm",
-        ":10: priority: should be a valid integer",
+        ":10: priority: should be a whole number",
         ":11: max_lease: should be a length of time such as 45min, 12h or 3 days",
         ":17: nodes.1: should be lower-case letters",
         ":21: nodes: a range ends with ]",

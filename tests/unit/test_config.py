@@ -148,7 +148,7 @@ def test_defaults_are_those_of_the_model(tmp_path: Path) -> None:
     [
         (("heartbeat = 7.5", "heartbeat = 0"), "policy.heartbeat", "more than 0"),
         (("heartbeat = 7.5", "heartbeat = inf"), "policy.heartbeat", "finite"),
-        (("heartbeat = 7.5", "heartbeat = 'soon'"), "policy.heartbeat", "should be a valid number"),
+        (("heartbeat = 7.5", "heartbeat = 'soon'"), "policy.heartbeat", "should be a number"),
         (("heartbeat = 7.5", "hartbeat = 5"), "policy.hartbeat", "did you mean 'heartbeat'?"),
         (("heartbeat = 7.5", "xyzzy = 5"), "policy.xyzzy", "this table has unknown, auto_approve"),
         (("heartbeat = 7.5", "unknown = 'ignore'"), "policy.unknown", "'discover' or 'known-only'"),
@@ -373,13 +373,13 @@ def test_each_key_that_is_wrong_has_a_sentence_of_its_own() -> None:
             "policy.inertia_by_priority.99999999999999999999.[key]",
             "at most 1000000",
         ),
-        ("[policy]\ndefault_lease = true", "policy.default_lease", "valid number"),
-        ("[policy]\ndrain_grace = false", "policy.drain_grace", "valid number"),
-        ("[energy]\nwarm_low = true", "energy.warm_low", "valid integer"),
+        ("[policy]\ndefault_lease = true", "policy.default_lease", "a number"),
+        ("[policy]\ndrain_grace = false", "policy.drain_grace", "a number"),
+        ("[energy]\nwarm_low = true", "energy.warm_low", "whole number"),
         (
             "[policy]\ninertia_by_priority = { high = 5 }",
             "policy.inertia_by_priority.high.[key]",
-            "valid integer",
+            "whole number",
         ),
         ("[policy]\nage_step = 0", "policy.age_step", "more than 0"),
         ("[policy]\nreclaim_grace = -1", "policy.reclaim_grace", "at least 0"),
@@ -398,7 +398,7 @@ def test_each_key_that_is_wrong_has_a_sentence_of_its_own() -> None:
         ),
         ("[energy]\nwarm_high = 0", "energy", "warm_low 1 should not be above warm_high 0"),
         ("[energy]\nwarm_low = -1", "energy.warm_low", "at least 0"),
-        ("[energy]\nwarm_low = 1.5", "energy.warm_low", "valid integer"),
+        ("[energy]\nwarm_low = 1.5", "energy.warm_low", "whole number"),
         ("[energy]\nidle_time = -1", "energy.idle_time", "at least 0"),
         ("[energy]\nwake_time = 0", "energy.wake_time", "more than 0"),
         ("[energy]\nwake_step = -1", "energy.wake_step", "at least 0"),
@@ -815,7 +815,7 @@ def test_a_single_server_is_not_looked_for_on_the_host(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("servers", "problem"),
     [
-        ("[]", "subnet.0.server: should be a valid string, not []"),
+        ("[]", "subnet.0.server: should be text, not []"),
         ('["10.77.0.1", "10.77.0.1"]', "subnet.0: server should name each address once"),
         (
             '["10.77.0.1", "10.77.1.5"]',

@@ -85,6 +85,7 @@ class Vcluster:
             set_by=Right.USE,
             level=FieldLevel.WIDE,
             longest=500,
+            pattern=r"^[^\x00-\x1f\x7f]*$",
         ),
     ] = ""
     tags: Annotated[
@@ -97,6 +98,7 @@ class Vcluster:
             set_by=Right.USE,
             level=FieldLevel.WIDE,
             longest=200,
+            pattern=r"^[^\x00-\x1f\x7f]*$",
         ),
     ] = ""
 
