@@ -216,6 +216,7 @@ def test_the_timeline_of_a_group_is_for_those_who_see_it(there: Served) -> None:
     browser = browse(there)
     page = browser.get("/timeline", group="physics")
     assert "Timeline of physics" in page.words
+    assert page.tree.xpath("//figure//@data-zone"), "the script says the zone of its times there"
     assert page.tree.xpath(
         "//a[contains(@href, 'group=physics') and contains(@href, 'format=csv')]"
     )
