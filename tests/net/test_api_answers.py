@@ -289,12 +289,30 @@ def test_a_body_where_none_is_wanted(served: Served, say: Say) -> None:  # noqa:
         ("POST", "/vclusters", {"lease": "1d"}, "lease", "should be a number"),
         ("POST", "/vclusters", {"wait": "yes"}, "wait", "should be true or false"),
         ("POST", "/vclusters", {"volumes": "data"}, "volumes", "should be a list"),
-        ("POST", "/vclusters", {"also": [7]}, "also.0", "should be an object with names and values"),
+        (
+            "POST",
+            "/vclusters",
+            {"also": [7]},
+            "also.0",
+            "should be an object with names and values",
+        ),
         ("POST", "/vclusters", {"tags": "a\0b"}, "tags", "should be one line of text"),
-        ("POST", "/vclusters", {"description": "a\nb"}, "description", "should be one line of text"),
+        (
+            "POST",
+            "/vclusters",
+            {"description": "a\nb"},
+            "description",
+            "should be one line of text",
+        ),
         ("GET", "/nodes?limit=many", None, "limit", "should be a whole number"),
         ("GET", "/vclusters?ended=maybe", None, "ended", "should be true or false"),
-        ("GET", "/events?after=zz", None, "after", "should be a position of the stream, such as 17-3"),
+        (
+            "GET",
+            "/events?after=zz",
+            None,
+            "after",
+            "should be a position of the stream, such as 17-3",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_without_the_words_of_programs(

@@ -31,6 +31,7 @@ from tests.net.portalclient import signed_in
 pytestmark = pytest.mark.slow
 
 NEW, FORM = "/templates/new", "/templates/form"
+TEMPLATE = '<template name="x"><image target="disk" name="debian-12"/></template>'
 SPELLINGS = ("physics/execd", "physics%2Fexecd", "physics%2fexecd")
 
 
@@ -43,6 +44,38 @@ def missing(client: Client, method: str, path: str, body: Any = None) -> tuple[i
     with pytest.raises(ApiError) as caught:
         client.call(method, path, body)
     return caught.value.status, caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        (
+            "POST",
+            "/vclusters",
+            {"name": "x", "size": 1, "template": "debian", "group": "web"},
+            "group",
+        ),
+        ("POST", "/match", {"count": 1, "group": "web"}, "group"),
+        ("POST", "/match", {"count": 1, "vcluster": "farm"}, "vcluster"),
+        ("POST", "/vclusters/batch/moves", {"to": "farm", "nodes": 1}, "to"),
+        ("POST", "/volumes", {"name": "x", "size": 2**30, "group": "web"}, "group"),
+        ("POST", "/templates", {"document": TEMPLATE, "group": "web"}, "group"),
+        ("GET", "/timeline?vcluster=farm", None, "vcluster"),
+        ("GET", "/energy?group=web", None, "group"),
+        ("GET", "/vclusters/farm", None, "name"),
+    ],
+)
+def test_what_is_not_seen_is_said_at_the_field_that_names_it(
+    owner: Client, method: str, path: str, body: Any, field: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        owner.call(method, path, body)
+    assert (caught.value.status, caught.value.code, caught.value.field) == (404, "not_found", field)
+
+
+def test_who_names_no_group_is_told_to(owner: Client) -> None:
+    body = {"name": "x", "size": 1, "template": "debian"}
+    assert "name a group of yours" in missing(owner, "POST", "/vclusters", body)[1]
 
 
 # ---------------------------------------------------------------- paths

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from cod.model import (
+    SITE,
     ApiToken,
     Owned,
     Refused,
@@ -113,12 +114,14 @@ def session(
 @dataclass(frozen=True, slots=True)
 class RequiredRight:
     """A right that an API call requires, on the thing of that kind and name (see
-    `store.people.access.owned`); or the single right that is enough."""
+    `store.people.access.owned`); or the single right that is enough. `field`: the part of the call
+    that names the thing."""
 
     right: Right
     kind: str = ""
     key: str = ""
     single: SingleRight | None = None
+    field: str = "name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +290,11 @@ def check(tx: Tx, who: Who, claim: RequiredRight) -> None:
     owned = access.owned(tx, claim.kind, claim.key)
     sentence = f"there is no {claim.kind} {claim.key!r}"
     if owned is None and (meant := access.in_full(tx, claim.kind, claim.key, who.groups)):
-        raise Refused("not_found", f"{sentence}: is {' or '.join(map(repr, meant))} meant?", "name")
-    rights.require(who, claim.right, owned, sentence, claim.single)
+        sentence += f": is {' or '.join(map(repr, meant))} meant?"
+        raise Refused("not_found", sentence, claim.field)
+    if (claim.field, claim.key) == ("group", SITE):  # what a body means that names none
+        sentence += " for you: name a group of yours"
+    rights.require(who, claim.right, owned, sentence, claim.single, claim.field)
 
 
 def offered(

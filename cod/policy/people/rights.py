@@ -125,15 +125,16 @@ def require(
     owned: Owned | None,
     missing: str,
     single: SingleRight | None = None,
+    field: str = "name",
 ) -> None:
     """Raise `Refused` unless `who` has the right. The code is 'not_found', with the sentence
-    `missing`, if the thing does not exist (`owned` is None) or `who` may not see it. Otherwise, and
+    `missing` about `field`, if the thing does not exist (`owned` is None) or `who` may not see it. Otherwise, and
     for `Right.ADMIN` on any thing that exists, the code is 'forbidden'. For administrators nothing
     is raised: the flow reports things that do not exist."""
     if who.admin or (owned is not None and may(who, right, owned, single)):
         return
     if owned is None or (right is not Right.ADMIN and not may(who, Right.SEE, owned)):
-        raise Refused("not_found", missing, "name")
+        raise Refused("not_found", missing, field)
     admins = right is Right.ADMIN  # single rights do not suffice for it
     others = f", and those who have the right {single!s}," if single and not admins else ""
     raise Refused("forbidden", f"only {_WHO_MAY.get(right, 'some')}{others} may do that")

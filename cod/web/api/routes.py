@@ -223,10 +223,10 @@ def _wanting(right: Right, kind: str, whose: str, single: SingleRight | None = N
     return wants
 
 
-def seen(kind: str, name: str | None) -> RequiredRight:
-    """Return the right of everybody in the group of the thing called `name`. Without a name, return
-    the right of everybody who is signed in."""
-    return RequiredRight(Right.SEE, kind, name) if name else RequiredRight(Right.ANY)
+def seen(kind: str, name: str | None, field: str = "name") -> RequiredRight:
+    """Return the right of everybody in the group of the thing called `name`, in that field. Without
+    a name, return the right of everybody who is signed in."""
+    return RequiredRight(Right.SEE, kind, name, field=field) if name else RequiredRight(Right.ANY)
 
 
 def owner(group: str) -> RequiredRight:
@@ -236,7 +236,7 @@ def owner(group: str) -> RequiredRight:
     return (
         RequiredRight(Right.ADMIN)
         if group in ("", SITE)
-        else RequiredRight(Right.USE, "group", group)
+        else RequiredRight(Right.USE, "group", group, field="group")
     )
 
 

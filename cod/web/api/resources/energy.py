@@ -127,7 +127,7 @@ class EnergyReport(Reply):
 def _reads(ask: Call[Names, BaseModel, EnergyQuery]) -> list[RequiredRight]:
     """Return the rights of everybody who is signed in, for their groups. Only administrators see
     the reserve."""
-    return [seen("group", ask.query.group)]
+    return [seen("group", ask.query.group, "group")]
 
 
 ENERGY = (

@@ -65,4 +65,7 @@ class MoveReply(Reply):
 
 def claims(ask: Call[Named, MoveStart]) -> list[RequiredRight]:
     """Return the rights of members and owners of both vclusters' groups."""
-    return [RequiredRight(Right.USE, "vcluster", each) for each in (ask.names.name, ask.body.to)]
+    return [
+        RequiredRight(Right.USE, "vcluster", name, field=field)
+        for field, name in (("name", ask.names.name), ("to", ask.body.to))
+    ]

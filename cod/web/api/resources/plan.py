@@ -325,7 +325,7 @@ def _asks(ask: Call[Names, MatchAsk]) -> list[RequiredRight]:
     """Return the rights of everybody in the group, or in the vcluster's group. The template is one
     of that group's, or the site's."""
     whose = ("vcluster", ask.body.vcluster) if ask.body.vcluster else ("group", ask.body.group)
-    return [RequiredRight(Right.SEE, *whose)]
+    return [RequiredRight(Right.SEE, *whose, field=whose[0])]
 
 
 PLAN = (

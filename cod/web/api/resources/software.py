@@ -245,7 +245,7 @@ def listed_templates(
 
 def _checks(ask: Call[Names, TemplateDocument]) -> list[RequiredRight]:
     """Return the rights of everybody who is signed in; for a group, of everybody in it."""
-    return [seen("group", ask.body.group)]
+    return [seen("group", ask.body.group, "group")]
 
 
 IMAGES = (

@@ -85,7 +85,7 @@ class ChartReply(Reply):
 def _reads(ask: Call[Names, BaseModel, TimelineQuery]) -> list[RequiredRight]:
     """Return the rights of everybody who is signed in, for their groups."""
     named = [
-        RequiredRight(Right.SEE, kind, getattr(ask.query, kind))
+        RequiredRight(Right.SEE, kind, getattr(ask.query, kind), field=kind)
         for kind in ("group", "vcluster")
         if getattr(ask.query, kind)
     ]

@@ -316,14 +316,16 @@ def creates(ask: Call[Names, Any]) -> list[RequiredRight]:
     that it mounts. Its templates are that group's, or the site's. Only owners enrol a VCM or choose
     mount points."""
     owners = ask.body.vcm_inside or any(each.mount for each in ask.body.volumes)
-    group = RequiredRight(Right.MANAGE if owners else Right.USE, "group", ask.body.group)
+    right = Right.MANAGE if owners else Right.USE
+    group = RequiredRight(right, "group", ask.body.group, field="group")
     mounted = [
         RequiredRight(
             Right.USE if each.delete_after is None else Right.MANAGE,
             "volume",
             each.volume if "/" in each.volume else f"{ask.body.group}/{each.volume}",
+            field=f"volumes.{place}.volume",
         )
-        for each in ask.body.volumes
+        for place, each in enumerate(ask.body.volumes)
     ]
     return [group, *mounted]
 

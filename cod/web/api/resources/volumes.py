@@ -207,10 +207,9 @@ class FileServerReply(Reply):
 def _creates(ask: Call[Names, VolumeCreate]) -> Sequence[RequiredRight]:
     """Return the rights of members and owners of the volume's group, who can see the volume that is
     copied."""
-    owner = RequiredRight(Right.USE, "group", ask.body.group)
-    return (
-        [owner, RequiredRight(Right.SEE, "volume", ask.body.source)] if ask.body.source else [owner]
-    )
+    owner = RequiredRight(Right.USE, "group", ask.body.group, field="group")
+    source = RequiredRight(Right.SEE, "volume", ask.body.source, field="source")
+    return [owner, source] if ask.body.source else [owner]
 
 
 def _attaches(ask: Call[Named, VolumeAttach]) -> Sequence[RequiredRight]:
@@ -219,7 +218,7 @@ def _attaches(ask: Call[Named, VolumeAttach]) -> Sequence[RequiredRight]:
     right = Right.USE if ask.body.delete_after is None else Right.MANAGE
     return [
         RequiredRight(right, "volume", ask.names.name),
-        RequiredRight(Right.MANAGE, "vcluster", ask.body.vcluster),
+        RequiredRight(Right.MANAGE, "vcluster", ask.body.vcluster, field="vcluster"),
     ]
 
 
