@@ -8,6 +8,7 @@ a misspelt rule that is silently ignored is worse than no rule.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ from cod.site.file import FILE, SiteFile, keys
 from cod.site.tables import ApiTable, ServerTable, address_and_port
 
 LONGEST_SOCKET = 107  # bytes of sun_path, unix(7)
+# The site file of `cod init` has every table; people add one of theirs at its end.
+_TWICE = re.compile(r"Cannot declare \('(\w+)',\) twice \((.*)\)")
 
 
 class ConfigError(Exception):
@@ -176,7 +179,15 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(path, [f"is not TOML: {error}"]) from None
+        twice = _TWICE.fullmatch(str(error))
+        raise ConfigError(
+            path,
+            [
+                f"has [{twice[1]}] twice ({twice[2]}): put the keys of both into one"
+                if twice
+                else f"is not TOML: {error}"
+            ],
+        ) from None
 
 
 def checked(tables: Mapping[str, Any], path: Path) -> SiteFile:

@@ -496,6 +496,7 @@ def test_no_node_can_take_a_mirrors_address(mirror: str, words: str) -> None:
         (None, "cannot be read"),
         (b"\xff\xfe", "UTF-8"),
         (b"name = ", "is not TOML"),
+        (b"[policy]\n[api]\n[policy]\n", r"has \[policy\] twice \(at line 3"),
         (b"name = 'x'", "subnet: is missing"),
         (b"subnet = []", "at least one"),
     ],
