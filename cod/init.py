@@ -90,7 +90,10 @@ def write_site_file(
     path: Path, folder: Path, subnet: Mapping[str, Any], listen: Sequence[str] = ()
 ) -> None:
     """Write the annotated file, readable by its owner alone: a database URL may hold a password."""
-    table = {**EXAMPLE, **pools(str(subnet.get("network", ""))), **subnet}
+    own = [str(subnet[key]) for key in ("server", "router") if subnet.get(key)]
+    chosen = {"boot_pool", "block_pool"} <= subnet.keys()
+    proposed = {} if chosen else pools(str(subnet.get("network", "")), *own)
+    table = {**EXAMPLE, **proposed, **subnet}
     text = annotated(
         {
             "server": {"data_dir": str(folder.absolute())},

@@ -81,24 +81,39 @@ def check_listen(pairs: Sequence[str], interfaces: Mapping[str, Interface]) -> N
             )
 
 
-def pools(network: str) -> dict[str, list[str]]:
-    """Return pools for a network: its upper half for vclusters, a part of the lower half for
-    firmware and trampoline; {} where `network` is no network, or so small that a person has to
-    choose."""
+def pools(network: str, *own: str) -> dict[str, list[str]]:
+    """Return pools for a network that hold none of the addresses `own` of server and router: half
+    of it for vclusters, a part of the other half for firmware and trampoline; {} where `network` is
+    no network. Raises `Unfit` where a person has to choose."""
     try:
         whole = IPv4Network(network)
     except ValueError:
         return {}
     size, half = whole.num_addresses, whole.num_addresses // 2
     first, last = (size // 256, size * 5 // 256) if size >= 4096 else (size // 8, half)
-    return (
-        {
-            "boot_pool": [str(whole[first]), str(whole[last - 1])],
-            "block_pool": [str(whole[half]), str(whole[-1])],
-        }
-        if size >= 128
-        else {}
+    upper = {"boot_pool": (first, last - 1), "block_pool": (half, size - 1)}
+    lower = {"boot_pool": (size - last, size - 1 - first), "block_pool": (0, half - 1)}
+    if size < 128:
+        raise Unfit(
+            f"{network} has {size} addresses, fewer than pools with blocks of 64 need: take a larger"
+            " network; or run `cod init` without options and edit the example that it writes,"
+            " block_size too"
+        )
+    for proposed in (upper, lower):
+        spans = {key: [str(whole[at]) for at in span] for key, span in proposed.items()}
+        if not any(_between(address, span) for address in own for span in spans.values()):
+            return spans
+    raise Unfit(
+        f"server and router ({' and '.join(own)}) are where COD would put its pools in {network}:"
+        " choose --boot-pool FIRST LAST and --block-pool FIRST LAST"
     )
+
+
+def _between(address: str, span: Sequence[str]) -> bool:
+    try:
+        return IPv4Address(span[0]) <= IPv4Address(address) <= IPv4Address(span[1])
+    except ValueError:  # the site file's own rules refuse the address
+        return False
 
 
 def _network(text: str) -> IPv4Network:
@@ -181,9 +196,9 @@ def _relayed(options: Mapping[str, Any], interfaces: Sequence[Interface]) -> dic
         raise Unfit(
             f"no interface of this host has the address {server}; it has {listed(interfaces)}"
         )
-    router = (
-        {"router": options["relay"]}
-        if IPv4Address(options["relay"]) in _network(options["network"])
-        else {}
-    )
+    try:
+        relay = IPv4Address(options["relay"])
+    except ValueError:
+        raise Unfit(f"--relay {options['relay']}: should be an address such as 10.80.0.1") from None
+    router = {"router": options["relay"]} if relay in _network(options["network"]) else {}
     return {**router, **options, "server": server, "interface": None}

@@ -623,21 +623,31 @@ def test_init_makes_a_site_and_may_be_repeated(tmp_path: Path) -> None:
         ),
         ("10.1.16.0/20", "10.1.16.1", ["10.1.16.16", "10.1.16.79"], ["10.1.24.0", "10.1.31.255"]),
         ("10.1.1.0/25", "10.1.1.1", ["10.1.1.16", "10.1.1.63"], ["10.1.1.64", "10.1.1.127"]),
+        (  # a server in the upper half has the blocks in the lower one
+            "192.168.7.0/24",
+            "192.168.7.254",
+            ["192.168.7.128", "192.168.7.223"],
+            ["192.168.7.0", "192.168.7.127"],
+        ),
+        (
+            "10.77.0.0/16",
+            "10.77.200.1",
+            ["10.77.251.0", "10.77.254.255"],
+            ["10.77.0.0", "10.77.127.255"],
+        ),
     ],
 )
 def test_a_networks_pools(
     tmp_path: Path, network: str, server: str, boot: list[str], block: list[str]
 ) -> None:
     """A network and an address in it are enough for a site file that is right."""
-    assert proposal.pools(network) == {"boot_pool": boot, "block_pool": block}
+    assert proposal.pools(network, server) == {"boot_pool": boot, "block_pool": block}
     init.write_site_file(tmp_path / "site.toml", tmp_path, {"network": network, "server": server})
     assert load.load(tmp_path / "site.toml")[0].subnets[0].network == network
 
 
 def test_no_pools_of_no_network() -> None:
-    assert (
-        proposal.pools("") == proposal.pools("10.1.1.1/16") == proposal.pools("10.0.0.0/30") == {}
-    )
+    assert proposal.pools("") == proposal.pools("10.1.1.1/16") == {}
     assert proposal.pools(str(proposal.EXAMPLE["network"])) == {
         key: proposal.EXAMPLE[key] for key in ("boot_pool", "block_pool")
     }
@@ -678,7 +688,17 @@ def test_init_refuses_options_that_cannot_be(tmp_path: Path) -> None:
         init.found(tmp_path, tmp_path / "site.toml", {"server": "10.9.9.9"}, 1000.0)
     with pytest.raises(ConfigError, match="listen"):
         init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0, ["8443"])
+    small = {"network": "10.1.1.64/26", "server": "10.1.1.70"}
+    with pytest.raises(proposal.Unfit, match=r"10.1.1.64/26 has 64 addr.* larger network; or"):
+        init.found(tmp_path, tmp_path / "site.toml", small, 1000.0)
+    between = {"network": "10.77.0.0/16", "server": "10.77.2.1"}
+    with pytest.raises(proposal.Unfit, match="choose --boot-pool"):
+        init.found(tmp_path, tmp_path / "site.toml", between, 1000.0)
     assert not (tmp_path / "site.toml").exists()
+    with pytest.raises(ConfigError, match="IPv4 address"):
+        init.found(tmp_path, tmp_path / "site.toml", between | {"server": "head"}, 1000.0)
+    own = {"boot_pool": ["10.77.3.0", "10.77.3.255"], "block_pool": ["10.77.4.0", "10.77.9.255"]}
+    init.write_site_file(tmp_path / "site.toml", tmp_path, between | own)
 
 
 # ---------------------------------------------------------------- power rules

@@ -158,6 +158,10 @@ def test_what_the_options_leave_open_is_taken_from_the_host(
             {"relay": "10.80.0.1", "network": "10.80.0.0/16", "interface": "eno1"},
             "exclude each other",
         ),
+        (
+            {"relay": "router", "network": "10.80.0.0/16", "server": "192.0.2.10"},
+            "--relay router: should be an address such as",
+        ),
     ],
 )
 def test_what_the_host_does_not_have_is_refused(said: dict[str, str], sentence: str) -> None:
@@ -190,6 +194,31 @@ def test_init_refuses_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "site").exists()
     assert CliRunner().invoke(cod, [*words, "--no-check"]).exit_code == 0
     assert 'name = "nosuch0"' in (tmp_path / "site/site.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        ("cod.db", "the database cannot be used: unable to open database file"),
+        ("webhook.key", "webhook.key should hold 64 hexadecimal digits"),
+        ("ca/ca.crt", "ca.crt"),
+    ],
+)
+def test_init_says_in_a_sentence_what_it_cannot_use(
+    tmp_path: Path, spoil: str, sentence: str
+) -> None:
+    init.found(tmp_path, tmp_path / "site.toml", {}, 1000.0)
+    spoilt = tmp_path / spoil
+    spoilt.unlink()
+    if spoil == "cod.db":
+        spoilt.mkdir()
+    else:
+        spoilt.write_text("rubbish")
+        spoilt.chmod(0o600)
+    result = CliRunner().invoke(cod, ["init", "--dir", str(tmp_path)])
+    assert (result.exit_code, type(result.exception)) == (1, SystemExit)
+    assert result.stderr.startswith("Error: ")
+    assert sentence in result.stderr
 
 
 def test_init_never_takes_the_labs_trampoline(

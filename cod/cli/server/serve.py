@@ -53,7 +53,7 @@ PARTS = ("edge", "images", "manager", "web")
     "--block-pool",
     nargs=2,
     metavar="FIRST LAST",
-    help="Addresses for vclusters. [default: the upper half]",
+    help="Addresses for vclusters. [default: the upper half, or the lower one where the server is in it]",
 )
 @click.option(
     "--listen",
@@ -91,9 +91,16 @@ def init(
       cod init --dir /srv/cod --interface eth1 --network 10.77.0.0/16 --address 10.77.0.1
       cod init --relay 10.80.0.1 --network 10.80.0.0/16 --address 192.0.2.10    # behind a router
     """
+    from sqlalchemy.exc import DBAPIError
+
     from cod import host, proposal
     from cod.init import found
+    from cod.security.ca import BadAuthority
+    from cod.security.secretfile import Unreadable
     from cod.site.load import ConfigError
+    from cod.store.schema import SchemaMismatch
+
+    refusals = (ConfigError, proposal.Unfit, host.Unknown, SchemaMismatch, BadAuthority, Unreadable)
 
     data = Path(folder or DATA)
     parameters = ctx.find_root().obj  # --dir goes before $COD_SITE
@@ -116,8 +123,10 @@ def init(
             done.append(line)
             if not for_programs():
                 click.echo(line)
-    except (ConfigError, proposal.Unfit, host.Unknown, OSError) as error:
+    except (*refusals, OSError) as error:
         raise click.ClickException(str(error)) from None
+    except DBAPIError as error:
+        raise click.ClickException(f"the database cannot be used: {error.orig}") from None
     if for_programs():
         print_json({"site_file": str(site_file), "done": done})
 
