@@ -60,12 +60,15 @@ def backup(engine: Engine, path: Path) -> int:
     schema.check_own(engine)
     temporary = path.with_name(path.name + ".part")
     temporary.unlink(missing_ok=True)
-    with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        with gzip.open(file, "wt", encoding="utf-8") as text:
-            rows = _write(engine, text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            with gzip.open(file, "wt", encoding="utf-8") as text:
+                rows = _write(engine, text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)  # of a full disk, say
     return rows
 
 

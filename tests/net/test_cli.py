@@ -534,6 +534,8 @@ def test_the_local_commands(tmp_path: Path) -> None:
     assert token.encode() not in (tmp_path / "cod.db").read_bytes()
     backup = tmp_path / "backup.gz"
     assert "rows" in local("db", "backup", str(backup))
+    lost = backup / "b.gz"
+    assert f"{lost} cannot be written: Not a directory" in local("db", "backup", str(lost), code=1)
     local("token", "revoke", "ci")
     assert json.loads(local("token", "list", "--json")) == []
     assert "Error" in local("db", "restore", str(tmp_path / "site.toml"), code=1)

@@ -250,7 +250,10 @@ def backup(ctx: click.Context, file: Path) -> None:
     from cod.store.backup import backup as write
 
     with database(ctx) as engine:
-        rows = write(engine, file)
+        try:
+            rows = write(engine, file)
+        except OSError as error:
+            raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None
     print_result({"file": str(file), "rows": rows}, f"{file}: {rows} rows")
 
 
