@@ -429,6 +429,8 @@ def test_groups_and_conflicts(served: Served) -> None:
         run(served, "group", "create", "physics", code=1).stderr
         == "Error: there is a group 'physics' already\n"
     )
+    bounded = "Longest lease      the site's\n"  # policy.max_lease, if it has one
+    assert bounded in run(served, "group", "create", "bio").stdout
     served.tx(conflicts.add, "declined", "10.77.1.9 is in use", NOW, address=ipv4("10.77.1.9"))
     assert as_json(served, "conflict", "list")[0]["address"] == "10.77.1.9"
     assert "10.77.1.9 is in use" in run(served, "conflict", "list").stdout

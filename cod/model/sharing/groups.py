@@ -60,7 +60,7 @@ class Group:
             "Longest lease",
             FieldKind.SPAN,
             "longest lease of its vclusters, extensions included",
-            none="no limit",
+            none="the site's",
             example="30d",
             set_by=Right.ADMIN,
         ),
