@@ -99,6 +99,15 @@ def test_a_machine_gets_its_address_and_its_script(stand: Stand) -> None:
     assert stand.server.counts["stage", "ipxe"] == 1
 
 
+def test_an_interface_that_is_not_there_is_named(
+    reactor: Any, in_reactor: InReactor, pool: Pool, site: Site
+) -> None:
+    lab = replace(site.subnets[0], interface="nosuch9")
+    server = DhcpServer(reactor, pool, SiteRef(site), lab, port=free_port(socket.SOCK_DGRAM))
+    with pytest.raises(OSError, match=f"dhcp {lab.name} on nosuch9"):
+        in_reactor(server.startService)
+
+
 def test_of_two_servers_the_chosen_one_answers_and_the_other_takes_over(
     reactor: Any, in_reactor: InReactor, pool: Pool, site: Site, stand: Stand
 ) -> None:

@@ -64,9 +64,9 @@ def test_a_port_that_somebody_has() -> None:
         ),
         (CannotListenError("::", 1, ValueError("odd")), ":::1: odd"),
         (
-            OSError(errno.ENODEV, "No such device", "dhcp lab"),
+            OSError(errno.ENODEV, "No such device", "dhcp lab on eth9"),
             (
-                "[Errno 19] No such device: 'dhcp lab'; this host has no "
+                "[Errno 19] No such device: 'dhcp lab on eth9'; this host has no "
                 "such interface: see [[subnet]] in the site file"
             ),
         ),

@@ -71,7 +71,8 @@ class DhcpServer(SocketService):
         port: int = wire.SERVER_PORT,
         reply_ports: dict[int, int] | None = None,
     ) -> None:
-        super().__init__(reactor, f"dhcp {subnet.name}")
+        where = f" on {subnet.interface}" if subnet.interface else ""
+        super().__init__(reactor, f"dhcp {subnet.name}{where}")
         self.site = site
         self.subnet = subnet
         self.counts: Counter[tuple[str, str]] = Counter()
