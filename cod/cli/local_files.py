@@ -7,6 +7,7 @@ import os
 import secrets
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import click
 
@@ -33,6 +34,17 @@ def config_folder() -> Path:
 def cache_folder() -> Path:
     """Return the folder of the cache, which may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cod"
+
+
+def writable(folder: Path, mode: int = 0o700) -> None:
+    """Make a folder, with this mode, unless it is there. Raises `click.ClickException` if files
+    cannot be made in it."""
+    try:
+        folder.mkdir(mode, parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise click.ClickException(f"{folder} cannot be written to: {error.strerror}") from None
 
 
 def write_private(file: Path, text: str) -> None:

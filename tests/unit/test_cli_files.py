@@ -40,3 +40,22 @@ def test_a_mark_of_its_coding_belongs_to_no_name(tmp_path: Path) -> None:
     file.write_bytes("\N{BYTE ORDER MARK}# nobody\n".encode())
     found = CliRunner().invoke(cod, ["node", "approve", "-f", str(file)])
     assert f"{file} names no node" in found.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "image make hello-a --into FILE/images",
+        "vcm enroll batch --into FILE/vcm",
+    ],
+)
+def test_a_folder_that_cannot_be_made_is_named_before_anything_is_done(
+    tmp_path: Path, words: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    asked = ["--server", str(tmp_path / "none.sock"), *words.replace("FILE", str(file)).split()]
+    found = CliRunner().invoke(cod, asked)
+    assert found.exit_code == 1, found.output
+    folder = f"{file}/{words.rpartition('/')[2]}"
+    assert f"Error: {folder} cannot be written to: Not a directory" in found.output

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from cod.cli.local_files import writable
 from cod.cli.server.trampoline import FLAVOURS
 from cod.cli.show import as_json, print_json
 
@@ -56,7 +57,7 @@ def make(name: str, into: Path, flavour: str, as_json: bool) -> None:
     """
     from cod import data, recipes
 
-    into.mkdir(parents=True, exist_ok=True)
+    writable(into, mode=0o777)
     folder = into.resolve()
     done = recipes.image(
         name,

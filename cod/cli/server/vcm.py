@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cod.cli.local_files import write_private
+from cod.cli.local_files import writable, write_private
 from cod.cli.show import (
     ago,
     client,
@@ -95,6 +95,9 @@ def enroll(
         raise click.UsageError(
             "--head goes with --inside, which goes with none of --into, --address and --plain"
         )
+    folder = into or Path(vcluster)
+    if not inside:
+        writable(folder)  # before an earlier VCM loses its access
     body = {"address": address, "plain": plain, "inside": inside, "head": head}
     enrolled = client(ctx).post(path("vclusters", vcluster, "vcm"), body)
     if inside:
@@ -110,7 +113,6 @@ def enroll(
             ),
         )
         return
-    folder = into or Path(vcluster)
     _written(folder, enrolled, [] if plain else ["vcm.key", "vcm.crt", "ca.crt"])
 
 
@@ -123,7 +125,6 @@ def _written(folder: Path, enrolled: Any, names: list[str]) -> None:
         "ca.crt": "authority",
         "vcm.toml": "configuration",
     }
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = (folder / "vcm.toml").exists()
     for name in [*names, *["vcm.toml"] * (not kept)]:
         write_private(folder / name, enrolled[fields[name]])  # a VCM may be reading it
