@@ -49,6 +49,13 @@ TRIES = 3  # snapshots of the database, where images are deleted while they are 
 LARGEST_NAMED = 1 << 20  # bytes of a file outside the data folder that the site file names
 _FORMAT = 1
 
+Progress = Callable[[str, int, int], object]
+"""progress(what is being done, bytes done, bytes in all)"""
+
+
+def _untold(_what: str, _done: int, _total: int) -> None:
+    """Tell nobody."""
+
 
 class BackupRefused(Exception):
     """The backup or restore cannot be done; the message is a sentence that says why. Nothing that
@@ -97,7 +104,9 @@ class Done:
 # ---------------------------------------------------------------- backup
 
 
-def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
+def backup(
+    site_file: Path, folder: Path, now: float, keep: int = 0, progress: Progress = _untold
+) -> Done:
     """Add a set to the backups in `folder`. `keep`: the number of sets that are kept, 0: all.
     Raises `BackupRefused`, OSError."""
     site, settings = load.load(site_file)
@@ -119,7 +128,9 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
                 raise BackupRefused(f"{folder} has a set {name} already: try again in a second")
             with _growing(folder / "sets") as growing:
                 database = growing / "database.gz"
-                count, named, copied = _backed_up(engine, database, settings.images, folder)
+                count, named, copied = _backed_up(
+                    engine, database, settings.images, folder, progress
+                )
                 made = Set(
                     name=name,
                     site=site.name,
@@ -145,7 +156,7 @@ def backup(site_file: Path, folder: Path, now: float, keep: int = 0) -> Done:
 
 
 def _backed_up(
-    engine: Engine, database: Path, source: Path, folder: Path
+    engine: Engine, database: Path, source: Path, folder: Path, progress: Progress
 ) -> tuple[int, list[str], _Copied]:
     """Write the rows to `database`, and copy the images that they name. Return the number of rows,
     the images' digests, and what was copied."""
@@ -153,7 +164,7 @@ def _backed_up(
         count = rows.backup(engine, database)
         ready = (row for row in rows.read(database, "images") if row["state"] == "ready")
         named = sorted({row["digest"] for row in ready})
-        copied = _copied(named, source, folder / "images")
+        copied = _copied(named, source, folder / "images", progress)
         with engine.connect() as connection:
             still = images.digests(connection)
         if copied.faults.keys() <= still:
@@ -237,12 +248,11 @@ class _Copied:
         return [f"image {digest[:12]}: {fault}" for digest, fault in self.faults.items()]
 
 
-def _copied(digests: Iterable[str], source: Path, target: Path) -> _Copied:
+def _copied(digests: Iterable[str], source: Path, target: Path, progress: Progress) -> _Copied:
     """Copy the images that `target` lacks."""
     done = _Copied()
-    for digest in digests:
-        if (target / digest).exists():
-            continue
+    lacking = [digest for digest in digests if not (target / digest).exists()]
+    for digest in _with_progress(lacking, source, "copying images", progress):
         with image_store.new_folder(target) as scratch:
             try:
                 shutil.copytree(source / digest, scratch / digest, copy_function=_copy_private)
@@ -259,6 +269,21 @@ def _copied(digests: Iterable[str], source: Path, target: Path) -> _Copied:
             image_store.publish(scratch / digest, target, digest)
             done.count += 1
     return done
+
+
+def _with_progress(
+    digests: Iterable[str], root: Path, what: str, progress: Progress
+) -> Iterator[str]:
+    """Yield the digests of images below `root`, and tell the progress in bytes."""
+    sizes = {
+        digest: sum(path.stat().st_size for path in (root / digest).glob("*")) for digest in digests
+    }
+    done, total = 0, sum(sizes.values())
+    for digest, size in sizes.items():
+        progress(what, done, total)
+        yield digest
+        done += size
+        progress(what, done, total)
 
 
 def _copy_private(source: str, target: str) -> None:
@@ -335,7 +360,7 @@ def chosen(folder: Path, name: str = "") -> Set:
     )
 
 
-def check(folder: Path, wanted: Set) -> list[str]:
+def check(folder: Path, wanted: Set, progress: Progress = _untold) -> list[str]:
     """Read the whole set and compare it with its digests. Return a sentence for each fault."""
     faults = []
     if _digest(folder / "sets" / wanted.name / "database.gz") != wanted.database:
@@ -343,7 +368,7 @@ def check(folder: Path, wanted: Set) -> list[str]:
     for each in wanted.files:
         if _digest(folder / "files" / each.sha256) != each.sha256:
             faults.append(f"{each.path} is not as it was written")
-    for digest in wanted.images:
+    for digest in _with_progress(wanted.images, folder / "images", "checking images", progress):
         faults += [
             f"image {digest[:12]}: {fault}" for fault in verify(folder / "images", digest).bad
         ]
@@ -359,6 +384,7 @@ def restore(
     replace: bool = False,
     hold: bool = True,
     say: Callable[[str], object] = lambda line: None,
+    progress: Progress = _untold,
 ) -> Done:
     """Write the set's files, images and rows to the places that the site file names. A site file
     that exists already is kept.
@@ -369,7 +395,7 @@ def restore(
     Everything is read and checked before the first byte is written. The rows come last, in one
     transaction. Raises `BackupRefused`, `rows.BadBackup`, OSError.
     """
-    if faults := check(folder, wanted):
+    if faults := check(folder, wanted, progress):
         raise BackupRefused(
             f"the backup {wanted.name} is damaged: {'; '.join(faults[:5])}. Nothing was restored"
         )
@@ -409,7 +435,7 @@ def restore(
         for digest in wanted.images:
             if (settings.images / digest).exists() and verify(settings.images, digest).bad:
                 image_store.remove(settings.images, digest)
-        copied = _copied(wanted.images, folder / "images", settings.images)
+        copied = _copied(wanted.images, folder / "images", settings.images, progress)
         if copied.faults:
             raise BackupRefused("; ".join(copied.sentences()))
         for path, source in targets.items():

@@ -219,7 +219,11 @@ def test_the_next_backup_copies_what_is_new_and_old_sets_go(small: Founded, tmp_
     blue = small.add("blue", b"blue" * 100_000)
     with small.engine.begin() as tx:
         images.remove(tx, images.named(tx, ["red"])["red"].id)
-    third = site_backup.backup(small.file, backups, NOW + 2, keep=1)
+    told: list[tuple[str, int, int]] = []
+    third = site_backup.backup(
+        small.file, backups, NOW + 2, keep=1, progress=lambda *one: told.append(one)
+    )
+    assert told == [("copying images", each, third.bytes) for each in (0, third.bytes)]
     assert third.set.images == (blue,)
     assert [each.name for each in site_backup.sets(backups)] == [third.set.name]
     assert image_store.digests(backups / "images") == {blue}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cod.cli.server.db import HELD, no_hold
-from cod.cli.show import for_programs, print_json, print_table, size, with_json
+from cod.cli.show import for_programs, print_json, print_table, progress_bar, size, with_json
 from cod.client import SITE_FILE
 
 if TYPE_CHECKING:
@@ -42,9 +42,13 @@ def backup(ctx: click.Context, folder: Path, keep: int | None) -> None:
     """
     from cod import backup as site
 
-    with _refusals():
+    with _refusals(), progress_bar() as progress:
         done = site.backup(
-            Path(ctx.find_root().obj["site"] or SITE_FILE), folder, time.time(), keep or 0
+            Path(ctx.find_root().obj["site"] or SITE_FILE),
+            folder,
+            time.time(),
+            keep or 0,
+            progress,
         )
     if for_programs():
         print_json(
@@ -106,15 +110,17 @@ def restore(
             _check(folder, wanted)
             return
         site_path = ctx.find_root().obj["site"]
-        done = site.restore(
-            folder,
-            wanted,
-            Path(site_path or wanted.site_file),
-            time.time(),
-            replace=replace,
-            hold=not no_hold,
-            say=lambda line: click.echo(line, err=True),
-        )
+        with progress_bar() as progress:
+            done = site.restore(
+                folder,
+                wanted,
+                Path(site_path or wanted.site_file),
+                time.time(),
+                replace=replace,
+                hold=not no_hold,
+                say=lambda line: click.echo(line, err=True),
+                progress=progress,
+            )
     if for_programs():
         print_json(
             {
@@ -152,7 +158,9 @@ def _list(folder: Path) -> None:
 def _check(folder: Path, wanted: Set) -> None:
     from cod import backup as site
 
-    if faults := site.check(folder, wanted):
+    with progress_bar() as progress:
+        faults = site.check(folder, wanted, progress)
+    if faults:
         raise site.BackupRefused(f"the backup {wanted.name} is damaged: {'; '.join(faults)}")
     if for_programs():
         print_json(site.described(wanted))
