@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,9 +43,14 @@ CHECKS = {
 }
 
 
-def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator[Finding]:
+def examine(
+    site_file: Path,
+    now: float,
+    only: Collection[str] = (),
+    begun: Callable[[str], object] = lambda check: None,
+) -> Iterator[Finding]:
     """Yield the findings of the checks in `only`, or of all checks if it is empty. No check changes
-    anything."""
+    anything. `begun` is told each check before it is made."""
     try:
         site, settings = load.load(site_file)
     except ConfigError as error:
@@ -69,6 +74,7 @@ def examine(site_file: Path, now: float, only: Collection[str] = ()) -> Iterator
     context = Context(site, settings, interfaces, now, os.geteuid() == 0)
     for name, (module, function) in CHECKS.items():
         if not only or name in only:
+            begun(name)
             try:
                 check = getattr(importlib.import_module(f"cod.doctor.checks.{module}"), function)
                 yield from (replace(each, check=name) for each in check(context))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -97,9 +96,7 @@ def check_database(settings: Settings) -> None:
     except schema.SchemaMismatch as error:
         raise BadService(str(error)) from None
     except DBAPIError as error:
-        full = settings.data.exists() and not shutil.disk_usage(settings.data).free
-        why = f"; the disk that {settings.data} is on is full" if full else ""
-        raise BadService(f"the database cannot be used: {error.orig}{why}") from None
+        raise BadService(f"the database cannot be used: {error.orig}") from None
     finally:
         engine.dispose()
 

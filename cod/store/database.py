@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,14 @@ ABANDONED_BY_WRITER = 2
 # that was given up while it could not be reached, and would keep it for hours, as one of the few
 # that it accepts.
 IDLE = 120
+_SQLITE_FILE = (  # SQLite's errors that are about its file
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOTADB,
+)
 
 
 class Writer(Protocol):
@@ -78,6 +87,7 @@ def connect(
         )
         event.listen(engine, "connect", _sqlite_connect)
         event.listen(engine, "begin", begin_sqlite)
+        event.listen(engine, "handle_error", _sqlite_error)
         _make_private(engine.url.database or "")
         return engine
     urls = database_urls(url)
@@ -188,3 +198,20 @@ def clock(engine: Engine) -> float | None:
             connection.exec_driver_sql("SELECT 1")
             return None
         return float(connection.exec_driver_sql("SELECT UNIX_TIMESTAMP(NOW(6))").scalar_one())
+
+
+def _sqlite_error(context: Any) -> None:
+    """Add the file to SQLite's error, and what is wrong with its disk: SQLite says neither."""
+    error, path = context.original_exception, (context.engine and context.engine.url.database) or ""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _SQLITE_FILE or path in str(error):
+        return
+    folder = os.path.dirname(path)
+    try:
+        disk = os.statvfs(folder)
+    except OSError as away:
+        why = f"; {folder}: {away.strerror}"
+    else:
+        why = "" if disk.f_bavail else "; its disk is full"
+        if disk.f_flag & os.ST_RDONLY:
+            why = "; its file system is mounted read-only"
+    error.args = (f"{error} ({path}{why})",)

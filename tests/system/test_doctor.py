@@ -433,6 +433,18 @@ def test_a_disk_that_is_full(host: Host) -> None:
     assert f"{host.data}/images: 0.0 of 0.0 GiB free" in found["found"]
 
 
+def test_a_disk_that_is_mounted_read_only(host: Host) -> None:
+    mounted = f"mount --bind {host.data} {host.data}; mount -o remount,bind,ro {host.data}; "
+    code, found = host.doctor(
+        *("--only", "room,database,permissions"),
+        wrap=("unshare", "-m", "sh", "-c", mounted + 'exec "$@"', "sh"),
+    )
+    assert code == 1
+    assert found["room"][0]["state"] == "bad"
+    assert "mounted read-only" in found["room"][0]["found"]
+    assert "as root" not in str(found["permissions"] + found["database"])
+
+
 def test_certificates(host: Host) -> None:
     web = host.data / "web"
     webcert.self_signed(web, ["head"], datetime(2020, 1, 1, tzinfo=UTC))

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from cod import init
 from cod.doctor.checks.boot import no_kernel, no_loader
 from cod.doctor.checks.permissions import is_shared, others_files
+from cod.doctor.examination import examine
 from cod.security import partusers
 
 SIZE = 20_000
@@ -87,3 +89,15 @@ def test_files_of_parts_with_users_of_their_own_are_another_checks(
     assert not is_shared(tmp_path / "none")
     monkeypatch.setattr(partusers, "group_ids", set)
     assert not is_shared(tmp_path)
+
+
+def test_each_check_is_told_before_it_is_made(tmp_path: Path) -> None:
+    init.write_site_file(tmp_path / "site.toml", tmp_path, {})
+    told: list[str] = []
+    seen = [
+        (told[-1], each.check)
+        for each in examine(tmp_path / "site.toml", 0.0, ["clock", "loaders"], told.append)
+        if told
+    ]
+    assert told == ["loaders", "clock"]
+    assert all(last == check for last, check in seen)

@@ -46,6 +46,7 @@ def doctor(ctx: click.Context, only: str, bundle: Path | None) -> None:
       cod doctor --only ports,dhcp --json
       cod doctor --bundle cod-head.tar.gz
     """
+    from rich.console import Console
     from rich.text import Text
 
     from cod.doctor.examination import CHECKS, examine
@@ -57,7 +58,8 @@ def doctor(ctx: click.Context, only: str, bundle: Path | None) -> None:
             f"there is no check {unknown[0]!r}, only {', '.join(CHECKS)}", param_hint="--only"
         )
     site_file = Path(ctx.find_root().obj["site"] or SITE_FILE)
-    found = list(examine(site_file, time.time(), names))
+    with Console(stderr=True).status("") as status:  # shown at a terminal alone
+        found = list(examine(site_file, time.time(), names, status.update))
     if bundle is not None:
         _bundle(ctx, bundle, site_file, found)
     bad, warnings = ([each for each in found if each.state == state] for state in (BAD, WARNING))

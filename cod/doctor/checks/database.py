@@ -28,6 +28,11 @@ REMEDY = (
     " sign in?"
 )
 
+FILE_REMEDY = (
+    "see to its disk and its owner: the checks `room`, `permissions` and `users` say more; a damaged"
+    " file is brought back by `cod restore`"
+)
+
 
 def findings(context: Context) -> Iterator[Finding]:
     urls = database_urls(context.settings.database)
@@ -39,7 +44,7 @@ def findings(context: Context) -> Iterator[Finding]:
                 BAD, f"{path} is not there", "`cod init` makes it, `cod restore` brings it back"
             )
             return
-        if not os.access(path, os.R_OK | os.W_OK):
+        if not (context.root or os.access(path, os.R_OK | os.W_OK)):
             yield Finding(
                 UNSEEN,
                 f"{path} is for its owner alone",
@@ -65,7 +70,8 @@ def findings(context: Context) -> Iterator[Finding]:
         return
     except DBAPIError as error:
         where = ", ".join(urls) if len(urls) > 1 else url.render_as_string()
-        yield Finding(BAD, f"{where}: {error.orig}", REMEDY)
+        is_file = url.get_backend_name() == "sqlite"
+        yield Finding(BAD, f"{where}: {error.orig}", FILE_REMEDY if is_file else REMEDY)
         return
     finally:
         engine.dispose()

@@ -29,7 +29,14 @@ def findings(context: Context) -> Iterator[Finding]:
         found = os.statvfs(path)
         free, whole = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
         words = f"{path}: {free / (1 << 30):.1f} of {whole / (1 << 30):.1f} GiB free"
-        if found.f_files and found.f_favail < FILES:
+        if found.f_flag & os.ST_RDONLY:
+            yield Finding(
+                BAD,
+                f"{path} is on a file system that is mounted read-only: nothing can be changed",
+                "`dmesg` says whether the kernel did that after an error of the disk; once it is"
+                f" mended: mount -o remount,rw $(findmnt -no TARGET -T {path})",
+            )
+        elif found.f_files and found.f_favail < FILES:
             yield Finding(
                 BAD,
                 f"{path}: room for {found.f_favail} more files",

@@ -24,7 +24,8 @@ def findings(context: Context) -> Iterator[Finding]:
     """Yield a finding for each secret that others can read or that cannot be used, and one for the
     limit of open files."""
     named, own = _password_files(context.site), _own_secrets(context.settings)
-    found = [*_unusable(named, context.root), *_open(own), *_in_data(context.settings.data)]
+    data = context.settings.data
+    found = [*_unusable(named, context.root), *_open(own), *_in_data(data, context.root)]
     good = f"{len(named) + len(own)} files with secrets are their owner's alone"
     yield from found or [Finding(GOOD, good)]
     yield _handles()
@@ -78,8 +79,8 @@ def _open(secrets: Iterable[Path]) -> Iterator[Finding]:
                 )
 
 
-def _in_data(data: Path) -> Iterator[Finding]:
-    if not os.access(data, os.W_OK):
+def _in_data(data: Path, is_root: bool) -> Iterator[Finding]:
+    if not (is_root or os.access(data, os.W_OK)):
         yield Finding(
             UNSEEN,
             f"{data} cannot be written to by this user",
