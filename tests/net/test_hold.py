@@ -16,6 +16,7 @@ from cod.core.nodes import stories
 from cod.flows.agents import orders
 from cod.flows.nodes import hold
 from cod.flows.nodes import nodes as node_flows
+from cod.flows.scheduler import explain, plan
 from cod.model import Refused, Site
 from cod.states import NodeEvent, Step, StoryVerdict
 from cod.store import claims, dns_zones, schema, vcms, volumes, watermarks
@@ -117,6 +118,34 @@ def test_a_free_site_grants_nothing_while_it_is_held(engine: Engine, site: Site)
     in_tx(engine, hold.end, house.clock.seconds())
     house.seconds(20)
     assert set(in_tx(engine, states).values()) == {"trampoline"}, "no machine has told anything"
+
+
+def test_a_request_of_a_held_site_is_told_what_it_waits_for(engine: Engine, site: Site) -> None:
+    in_tx(engine, furnish, 2)
+    create(engine, site, size=1)
+    in_tx(engine, hold.start, 0.0)
+    why = "the site is held: an administrator holds it; nothing is granted until the hold ends"
+    assert [(one.kind, one.request_id, one.about) for one in in_tx(engine, plan_of, site)] == [
+        ("wait", 1, why)
+    ]
+    found = in_tx(engine, explained, site)
+    assert found.why.sentence.startswith(f"{why[0].upper()}{why[1:]}. ")
+    assert found.start == ""
+    in_tx(engine, hold.end, 1.0)
+    assert "held:" not in in_tx(engine, explained, site).why.sentence
+    assert "held:" not in str(in_tx(engine, plan_of, site))
+
+
+def plan_of(tx: Tx, site: Site) -> list[plan.Planned]:
+    return plan.preview(tx, site=site, now=5.0)
+
+
+def explained(tx: Tx, site: Site) -> explain.Why:
+    """Why the first request waits."""
+    seen = plan.look(tx, site, 5.0)
+    return explain.waits(
+        tx, request_id=1, scene=seen.scene, snapshot=seen.site, site=site, groups=None, now=5.0
+    )
 
 
 def test_a_node_that_agrees_is_erased_only_after_the_hold(tx: Tx, site: Site) -> None:

@@ -24,6 +24,14 @@ from cod.store.scheduler import vclusters
 SWITCH = "switch"  # the source of a story
 
 
+def site_held(tx: Tx) -> str:
+    """Return a clause that says that the site is held, and why; '' if it is not held."""
+    if watermarks.at(tx, watermarks.HOLD) is None:
+        return ""
+    why = watermarks.about(tx, watermarks.HOLD)
+    return f"the site is held: {why}; nothing is granted until the hold ends"
+
+
 def by_agent(tx: Tx, node: Node, marks: str, site: Site, now: float) -> Node:
     """Record the `marks` that a held node's agent found on the node's disks, and return the node as
     it is now. A node whose disks differ from what the database says is put out of service.

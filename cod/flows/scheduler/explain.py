@@ -15,6 +15,7 @@ from cod.core import advance_reservations, node_hours, request_starts, vcluster_
 from cod.core.networks import address_blocks as core_blocks
 from cod.core.networks import isolation as core_isolation
 from cod.core.networks import sources
+from cod.core.nodes import stories
 from cod.model import (
     Group,
     Refused,
@@ -100,9 +101,11 @@ def waits(
     promises = reservations.promised(tx, request.id)
     why = policy.explain(seen, site.policy, now, request.id, promises)
     away = _passed_over(tx, why, len(request.tuples))
-    why = replace(why, sentence=" ".join([why.sentence, *away]))
+    held = stories.site_held(tx)
+    before = [f"{held[0].upper()}{held[1:]}."] if held else []
+    why = replace(why, sentence=" ".join([*before, why.sentence, *away]))
     pending = next(one for one in seen.requests if one.id == request.id)
-    start = request_starts.sentence(tx, view.start, now)
+    start = "" if held else request_starts.sentence(tx, view.start, now)
     helps = () if why.code == "granted" else whatif.at_once(seen, pending, site.policy, now)
     if helps or why.fitting >= why.wanted or pending.starts_at is not None:
         return Why(view, why, seen_names, helps, at_once=True, start=start)

@@ -12,12 +12,20 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from cod.core import snapshot as core_snapshot
+from cod.core.nodes import stories
 from cod.model import Energy, Policy, Site
 from cod.policy.nodes import energy_accounting
 from cod.policy.reservations import forecast, supply
 from cod.policy.scheduler import plan as policy
 from cod.policy.scheduler import reasons
-from cod.policy.scheduler.snapshot import WARM, FreeNodes, NodeKind, PassPlan, SiteSnapshot
+from cod.policy.scheduler.snapshot import (
+    WARM,
+    FreeNodes,
+    NodeKind,
+    PassPlan,
+    RequestRefusal,
+    SiteSnapshot,
+)
 from cod.policy.sharing import turns
 from cod.quantity import span
 from cod.store.engine import Tx
@@ -133,11 +141,18 @@ def preview(tx: Tx, *, site: Site, now: float) -> list[Planned]:
     """Return what a pass at `now` would do, in order, without doing it. A grant of several kinds of
     nodes is several lines.
 
-    The list has all requests that would go on waiting, also those that say why already.
+    The list has all requests that would go on waiting, also those that say why already. While the
+    site is held, all wait.
     """
     seen = snapshot(tx, site, now)
     seen = replace(seen, requests=[replace(request, reason="") for request in seen.requests])
-    return list(_Names(tx, seen, now).lines(decide(seen, site, now)))
+    if held := stories.site_held(tx):
+        planned = PassPlan(
+            refusals=tuple(RequestRefusal(one.id, "busy", held) for one in seen.requests)
+        )
+    else:
+        planned = decide(seen, site, now)
+    return list(_Names(tx, seen, now).lines(planned))
 
 
 class _Names:
