@@ -85,7 +85,8 @@ def _will_do(files: WebCertificate, names: Sequence[str], now: datetime) -> bool
     with suppress(OSError, ValueError, x509.ExtensionNotFound, BadWebCertificate):
         (shown, *_), _key_there = loaded(files)
         own = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return set(own) == set(_alternatives(names)) and now < shown.not_valid_after_utc - RENEWED
+        lasts = shown.not_valid_before_utc <= now < shown.not_valid_after_utc - RENEWED
+        return lasts and set(own) == set(_alternatives(names))
     return False
 
 

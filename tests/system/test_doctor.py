@@ -450,6 +450,11 @@ def test_certificates(host: Host) -> None:
     webcert.self_signed(web, ["head"], datetime(2020, 1, 1, tzinfo=UTC))
     assert "ended on 2021-02-01" in host.one("certificates", "bad")["found"]
     shutil.rmtree(web)
+    webcert.self_signed(web, ["head"], datetime(2090, 1, 1, tzinfo=UTC))
+    ahead = host.one("certificates", "bad")
+    assert "begins on 2089-12-31 only" in ahead["found"]
+    assert "remove both files and restart the server" in ahead["remedy"]
+    shutil.rmtree(web)
     webcert.self_signed(web, ["head"])
     good = (web / "web.key").read_bytes()
     webcert.self_signed(host.folder / "other", ["head"])

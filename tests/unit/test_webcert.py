@@ -55,6 +55,14 @@ def test_it_is_kept_until_shortly_before_its_end_and_then_renewed_with_the_same_
     assert public(again) == key
 
 
+def test_one_that_was_made_by_a_clock_that_was_ahead_is_made_anew(tmp_path: Path) -> None:
+    ahead = webcert.self_signed(tmp_path, NAMES, NOW + timedelta(days=1500))
+    key = public(ahead)
+    again = webcert.self_signed(tmp_path, NAMES, NOW)
+    assert shown(again).not_valid_before_utc < NOW
+    assert public(again) == key
+
+
 def test_other_names_make_another(tmp_path: Path) -> None:
     first = webcert.self_signed(tmp_path, NAMES, NOW).fingerprint()
     assert webcert.self_signed(tmp_path, NAMES[::-1], NOW).fingerprint() == first

@@ -55,7 +55,9 @@ def _judged(what: str, files: WebCertificate, remedy: str, now: float, made: boo
         return Finding(BAD, f"{what}: it ended on {_day(end)}", remedy)
     if begin > now:
         return Finding(
-            BAD, f"{what}: it begins on {_day(begin)} only", "is the host's clock right?"
+            BAD,
+            f"{what}: it begins on {_day(begin)} only",
+            f"is the host's clock right? If so, it was ahead before: {remedy}",
         )
     if end - now < NEAR:
         return Finding(WARNING, f"{what}: it ends on {_day(end)}", remedy)
