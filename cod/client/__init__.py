@@ -360,7 +360,14 @@ class Client:
             self._connection.request(method, PREFIX + path, body, headers)
             return self._connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
+            is_there = self._connection.sock is not None
             self.close()
+            if is_there and isinstance(error, TimeoutError):
+                raise Unreachable(
+                    f"the server at {self.server} is there, and did not answer within"
+                    f" {self._timeout:g} s: `cod doctor` on its host says whether its database is"
+                    " away"
+                ) from None
             raise self._unreachable(error) from None
 
     def _unreachable(self, error: Exception) -> Unreachable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -89,6 +90,18 @@ def client(far: Far, slept: list[float]) -> Client:
 
 
 # ---------------------------------------------------------------- lists and tags
+
+
+def test_a_server_that_is_there_and_says_nothing_is_not_called_away(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "api.sock"))
+        listening.listen()
+        silent = Client(str(tmp_path / "api.sock"), timeout=0.1, sleep=lambda _: None)
+        with pytest.raises(Unreachable) as found:
+            silent.get("/nodes")
+    assert "is there, and did not answer within 0.1 s: `cod doctor`" in str(found.value)
+    with pytest.raises(Unreachable, match="is `cod serve` running"):
+        silent.get("/nodes")
 
 
 def test_a_list_is_asked_for_as_it_is_needed(served: Served) -> None:
