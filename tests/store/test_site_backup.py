@@ -311,13 +311,13 @@ def test_an_image_that_is_deleted_meanwhile_is_in_no_set(
     """The rows of a set name no image that the set does not hold."""
     plain, calls = site_backup._copied, []
 
-    def meanwhile(digests: list[str], source: Path, target: Path) -> Any:
+    def meanwhile(digests: list[str], source: Path, target: Path, *shown: Any) -> Any:
         if not calls:
             with small.engine.begin() as tx:
                 images.remove(tx, images.named(tx, ["red"])["red"].id)
             image_store.remove(source, small.digest)
         calls.append(digests)
-        return plain(digests, source, target)
+        return plain(digests, source, target, *shown)
 
     monkeypatch.setattr(site_backup, "_copied", meanwhile)
     done = site_backup.backup(small.file, tmp_path / "backups", NOW)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import exc
 
-from cod.store.engine import connect
+from cod.store.database import connect
 
 
 def refused(path: Path) -> str:
