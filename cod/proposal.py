@@ -95,8 +95,8 @@ def pools(network: str, *own: str) -> dict[str, list[str]]:
     lower = {"boot_pool": (size - last, size - 1 - first), "block_pool": (0, half - 1)}
     if size < 128:
         raise Unfit(
-            f"{network} has {size} addresses, fewer than pools with blocks of 64 need: take a larger"
-            " network; or run `cod init` without options and edit the example that it writes,"
+            f"{network} has {size} addresses, fewer than pools with blocks of 64 need: take a"
+            " larger network; or run `cod init` without options and edit the example that it writes,"
             " block_size too"
         )
     for proposed in (upper, lower):

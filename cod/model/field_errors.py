@@ -37,7 +37,9 @@ PATTERNS = {  # pattern -> message if a value does not match it
     ),
     r"^(https?://[^\s?#]+)?$": "should be an https:// or http:// URL without ? and #",
     r"^@": "should begin with @",
-    r"^([0-9]{1,18})(?:-([0-9]{1,18}))?$": "should be a position of the stream, such as 17-3",
+    r"^([0-9]{1,18})(?:-([0-9]{1,18})(?:-([0-9a-f]{8}))?)?$": (
+        "should be a position of the stream, such as 17-3"
+    ),
 }
 _TYPES = {  # pydantic's names of errors begin with these -> message
     ("model_", "dict_"): "should be an object with names and values",

@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 # Seconds after which a missing id cannot appear any more. MariaDB ends a transaction that executes
-# no statement for half of this time (`store.database.ABANDONED`), and a transaction may have to wait
-# as long again for rows that another transaction has locked.
+# no statement for half of this time (`store.database.ABANDONED`), and a transaction may have to
+# wait as long again for rows that another transaction has locked.
 SETTLED = 20.0
 
 

@@ -62,8 +62,8 @@ class Progress:
 
     @property
     def epoch(self) -> str:
-        """Return 8 hex digits that stand for the database since its last loss: ids of rows that were
-        lost are given again in the next epoch."""
+        """Return 8 hex digits that stand for the database since its last loss: ids of rows that
+        were lost are given again in the next epoch."""
         return blake2b(f"{self.database} {self.losses}".encode(), digest_size=4).hexdigest()
 
     def is_behind(self, seen: Progress) -> bool:

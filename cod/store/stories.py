@@ -53,8 +53,8 @@ def begin_hold(tx: Tx, why: str, now: float, since: float | None = None) -> None
     columns = ["node_id", "known", "verdict"]
     tx.execute(insert(t.node_stories).from_select(columns, rows))
     tx.execute(update(t.sessions).values(order_sent=""))  # agents are asked once more
-    # They have time for it. At another host of a Galera cluster this refuses the commit of a message
-    # that moves such a node, and has found the site not held.
+    # They have time for it. At another host of a Galera cluster this refuses the commit of a
+    # message that moves such a node, and has found the site not held.
     waiting = _n.state == NodeState.TRAMPOLINE
     nodes.ROWS.set_where(tx, waiting, deadline=now + _TIME_TO_TELL)
     nodes.ROWS.set_where(tx, _n.state == NodeState.QUARANTINED, deadline=None)

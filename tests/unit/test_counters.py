@@ -4,7 +4,6 @@ waits for a database that is away."""
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,16 +47,6 @@ def test_counts_of_processes_that_have_ended_go(tmp_path: Path) -> None:
     preparation.forget_ended(tmp_path)
     os.waitpid(unnoticed, 0)
     assert [path.name for path in tmp_path.iterdir()] == ["counter_1.db"]
-
-
-def test_a_start_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: Any = SimpleNamespace(data=tmp_path, database=f"sqlite:///{tmp_path}/none/cod.db")
-    for free, said in ((0, True), (1 << 30, False)):
-        usage = SimpleNamespace(free=free)
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
-        with pytest.raises(preparation.BadService, match="the database cannot be used") as refused:
-            preparation.check_database(settings)
-        assert ("is on is full" in str(refused.value)) == said
 
 
 def test_a_part_waits_for_a_database_that_is_away_and_others_say_so_at_once(

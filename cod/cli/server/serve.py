@@ -53,7 +53,8 @@ PARTS = ("edge", "images", "manager", "web")
     "--block-pool",
     nargs=2,
     metavar="FIRST LAST",
-    help="Addresses for vclusters. [default: the upper half, or the lower one where the server is in it]",
+    help="Addresses for vclusters."
+    " [default: the upper half, or the lower one where the server is in it]",
 )
 @click.option(
     "--listen",

@@ -29,8 +29,8 @@ REMEDY = (
 )
 
 FILE_REMEDY = (
-    "see to its disk and its owner: the checks `room`, `permissions` and `users` say more; a damaged"
-    " file is brought back by `cod restore`"
+    "see to its disk and its owner: the checks `room`, `permissions` and `users` say more; a"
+    " damaged file is brought back by `cod restore`"
 )
 
 

@@ -25,8 +25,8 @@ Progress = claims.Progress
 BY_HAND = "an administrator holds it"
 LOST = "its database has lost its last commits"
 KEPT = "an administrator keeps it as it is: its machine and the database differ"
-# Seconds, more than pass between a loss and its notice while a server writes: the ids of what was lost
-# may have been given again since.
+# Seconds, more than pass between a loss and its notice while a server writes: the ids of what was
+# lost may have been given again since.
 UNNOTICED = 60.0
 # Nodes that are free by the database: while the site is held, that is not believed.
 _FREE = (NodeState.INACTIVE, NodeState.OFF)

@@ -128,9 +128,9 @@ def require(
     field: str = "name",
 ) -> None:
     """Raise `Refused` unless `who` has the right. The code is 'not_found', with the sentence
-    `missing` about `field`, if the thing does not exist (`owned` is None) or `who` may not see it. Otherwise, and
-    for `Right.ADMIN` on any thing that exists, the code is 'forbidden'. For administrators nothing
-    is raised: the flow reports things that do not exist."""
+    `missing` about `field`, if the thing does not exist (`owned` is None) or `who` may not see it.
+    Otherwise, and for `Right.ADMIN` on any thing that exists, the code is 'forbidden'. For
+    administrators nothing is raised: the flow reports things that do not exist."""
     if who.admin or (owned is not None and may(who, right, owned, single)):
         return
     if owned is None or (right is not Right.ADMIN and not may(who, Right.SEE, owned)):

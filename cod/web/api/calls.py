@@ -1,5 +1,5 @@
-"""A checked call of the API: who may make it and how often, its conditions, its flow, its row in the
-audit, and its answer. The REST API and the portal share this code, so that the portal can do
+"""A checked call of the API: who may make it and how often, its conditions, its flow, its row in
+the audit, and its answer. The REST API and the portal share this code, so that the portal can do
 nothing that the API cannot.
 
 Conditions are those that a request puts on a change: `Idempotency-Key`; `If-Match` and

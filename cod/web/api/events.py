@@ -6,10 +6,10 @@ the new rows of the history and of the notices, and the progress that has change
 after a row with a higher id (`policy.following`). The events are made into text once for each set
 of groups whose events a stream may see. The last event of a batch has the stream's position: the
 client knows all events up to it. A client that comes back names its position, and may be sent some
-later events again. A database that has lost its last commits gives the ids of their rows again: then
-all streams end, and each client that comes back is sent the events since before the loss, because
-its position has the epoch of the database.
-For a slow client up to `HELD` characters are kept; beyond that, its stream ends.
+later events again. A database that has lost its last commits gives the ids of their rows again:
+then all streams end, and each client that comes back is sent the events since before the loss,
+because its position has the epoch of the database. For a slow client up to `HELD` characters are
+kept; beyond that, its stream ends.
 """
 
 from __future__ import annotations
