@@ -79,7 +79,7 @@ def field_error(error: Mapping[str, Any]) -> str:
     """Return the message for one of a ValidationError's `errors`, with its context, as a phrase
     that follows the name of the field."""
     sentence_of = _SENTENCES.get(error["type"])
-    kind = next((said for starts, said in _TYPES.items() if error["type"].startswith(starts)), "")
+    kind = next((detail for starts, detail in _TYPES.items() if error["type"].startswith(starts)), "")
     if kind:
         return kind
     try:

@@ -232,7 +232,9 @@ def test_a_controller_that_does_not_answer_has_no_empty_pool() -> None:
 
 
 def test_what_is_wrong_is_said() -> None:
-    with pytest.raises(NotUnderstood, match=r"squeue --json: jobs\.1\.cpus: should be a whole number"):
+    with pytest.raises(
+        NotUnderstood, match=r"squeue --json: jobs\.1\.cpus: should be a whole number"
+    ):
         v22_05.jobs(squeue({}, {"cpus": "1"}))
     with pytest.raises(NotUnderstood, match="job 7 is in the state 'DREAMING'"):
         v22_05.jobs(squeue({"job_state": "DREAMING"}))
