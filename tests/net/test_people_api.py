@@ -255,7 +255,7 @@ def test_a_password_is_changed_by_the_one_who_knows_it(served: Served, ann: Clie
         "/invitations/accept", {"secret": secret_of(link["link"]), "password": PASSWORD}
     )
     wrong = refused(ann.call, "PUT", "/me/password", {"old": "no" * 8, "new": PASSWORD + "!"})
-    assert (wrong.status, wrong.code) == (401, "unauthorised")
+    assert (wrong.status, wrong.code, wrong.field) == (401, "unauthorised", "old")
     slow = refused(ann.call, "PUT", "/me/password", {"old": PASSWORD, "new": PASSWORD + "!"})
     assert (slow.status, slow.code) == (429, "slow_down")
     served.clock.now += 2

@@ -157,7 +157,12 @@ class SignIn:
     ) -> int:
         """Set a new password for the caller, who knows the old one. End all sessions of the user
         but `keep`; return how many."""
-        user = await self._verified(who.person, old, who.address)
+        try:
+            user = await self._verified(who.person, old, who.address)
+        except Refused as error:
+            if error.code != "unauthorised":
+                raise
+            raise Refused(error.code, "is not your present password", "old") from None
         if user.id != who.user_id:
             raise signin.wrong()
         signin.check_password(new, user.name)
