@@ -79,9 +79,9 @@ def field_error(error: Mapping[str, Any]) -> str:
     """Return the message for one of a ValidationError's `errors`, with its context, as a phrase
     that follows the name of the field."""
     sentence_of = _SENTENCES.get(error["type"])
-    kind = next((detail for starts, detail in _TYPES.items() if error["type"].startswith(starts)), "")
-    if kind:
-        return kind
+    for beginnings, phrase in _TYPES.items():
+        if error["type"].startswith(beginnings):
+            return phrase
     try:
         return (
             sentence_of(error.get("ctx", {}))
