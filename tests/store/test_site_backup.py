@@ -30,7 +30,7 @@ from cod.site import load
 from cod.site.load import Settings
 from cod.states import Disk, NodeState
 from cod.store import tables as t
-from cod.store.database import connect
+from cod.store.engine import connect
 from cod.store.images import images
 from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
@@ -311,13 +311,13 @@ def test_an_image_that_is_deleted_meanwhile_is_in_no_set(
     """The rows of a set name no image that the set does not hold."""
     plain, calls = site_backup._copied, []
 
-    def meanwhile(digests: list[str], source: Path, target: Path, *shown: Any) -> Any:
+    def meanwhile(digests: list[str], source: Path, target: Path, *more: Any) -> Any:
         if not calls:
             with small.engine.begin() as tx:
                 images.remove(tx, images.named(tx, ["red"])["red"].id)
             image_store.remove(source, small.digest)
         calls.append(digests)
-        return plain(digests, source, target, *shown)
+        return plain(digests, source, target, *more)
 
     monkeypatch.setattr(site_backup, "_copied", meanwhile)
     done = site_backup.backup(small.file, tmp_path / "backups", NOW)
