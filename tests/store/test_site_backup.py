@@ -30,7 +30,7 @@ from cod.site import load
 from cod.site.load import Settings
 from cod.states import Disk, NodeState
 from cod.store import tables as t
-from cod.store.engine import connect
+from cod.store.database import connect
 from cod.store.images import images
 from cod.store.nodes import nodes
 from tests.mariadb import MariaDB
