@@ -196,6 +196,10 @@ class Manager(Service):
         is_new = claim is not None and claim is not before
         if is_new:
             self._losses.acted()
+            if before is None or claim.generation != before.generation:
+                # A hold ends a claim. The database may have lost rows that are remembered here, and
+                # have given their ids to others.
+                self._seen = self._still = None
         if is_new or self._losses.is_due():
             await self._losses.look(now)
         if (before is None) != (claim is None):

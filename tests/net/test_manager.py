@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 from sqlalchemy.exc import OperationalError
 from twisted.internet.task import Clock
 
@@ -18,6 +18,7 @@ from cod.flows.scheduler import vclusters as owner_flows
 from cod.model import AskedVcluster, Effect, Refused, Site, SiteRef
 from cod.states import NodeEvent
 from cod.store import claims
+from cod.store import tables as t
 from cod.store.nodes import nodes
 from cod.store.scheduler import requests, vclusters
 from cod.workers.manager import CLAIM, LEAST, Manager
@@ -196,6 +197,22 @@ def test_deadlines_run_every_second(house: House, engine: Engine, site: Site) ->
 def nodes_by_name(engine: Engine, name: str) -> Any:
     """A node as it is now."""
     return in_tx(engine, nodes.by_name, name)
+
+
+def test_what_was_read_before_a_hold_is_not_believed_after_it(
+    house: House, engine: Engine, site: Site
+) -> None:
+    """A database that lost its last commits gives a request's id to another request."""
+    house.manager.startService()
+    create(engine, site)
+    create(engine, site, "two")
+    house.seconds(2)
+    assert list(in_tx(engine, states).values()).count("inactive") == 1, "too few for the second"
+    with engine.begin() as tx:
+        tx.execute(update(t.request_tuples).values(count=1))
+        claims.interrupt(tx, claims.MANAGER)  # a hold does
+    house.seconds(int(CLAIM))
+    assert "inactive" not in in_tx(engine, states).values()
 
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
