@@ -193,14 +193,14 @@ class Manager(Service):
         now = self._clock()
         before = self._keeper.claim
         claim = await self._keeper.keep(now)
-        is_new = claim is not None and claim is not before
-        if is_new:
+        is_renewed = claim is not None and claim is not before
+        if is_renewed:
             self._losses.acted()
-            if before is None or claim.generation != before.generation:
-                # A hold ends a claim. The database may have lost rows that are remembered here, and
-                # have given their ids to others.
-                self._seen = self._still = None
-        if is_new or self._losses.is_due():
+        if claim and (before is None or claim.generation != before.generation):
+            # A hold ends a claim. The database may have lost rows that are remembered here, and have
+            # given their ids to others.
+            self._seen = self._still = None
+        if is_renewed or self._losses.is_due():
             await self._losses.look(now)
         if (before is None) != (claim is None):
             self._next_pass = 0.0

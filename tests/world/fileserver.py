@@ -53,8 +53,8 @@ class SimFileServer:
         """Return the drivers of one process."""
         return dict.fromkeys(FileServerDriverKind.names(), _Driver(self, reactor))
 
-    def carry_out(self, wanted: WantedVolume) -> None:
-        """Make of a volume what is wanted. Raises `FileServerError`."""
+    def carry_out(self, wanted: WantedVolume, ordered: float) -> None:
+        """Make of a volume what is wanted since `ordered`. Raises `FileServerError`."""
         there = self.exports.get(wanted.export_id)
         if there is not None and there.sequence > wanted.sequence:
             self.world.seen["file server: an older change was refused"] += 1
@@ -62,7 +62,10 @@ class SimFileServer:
         if not (wanted.may_make or wanted.erase or wanted.id in self._made):
             raise FileServerError(GONE)
         self.untold.discard(wanted.export_id)
-        self.forgotten.discard(wanted.export_id)
+        if self.world.loss.has_lost(ordered):
+            self.forgotten.add(wanted.export_id)
+        else:
+            self.forgotten.discard(wanted.export_id)
         if wanted.erase:
             self._made.discard(wanted.id)
             self._erased.add(wanted.id)
@@ -114,7 +117,7 @@ class _Driver:
 
     async def carry_out(self, server: FileServer, wanted: WantedVolume) -> Outcome:
         files = self._files
-        way = files.way
+        way, ordered = files.way, files.world.clock.now
         if way != "well":
             files.world.seen[f"file server: {way}"] += 1
         if way == "refuses":
@@ -123,11 +126,11 @@ class _Driver:
             files.untold.add(wanted.export_id)
             return Outcome("none")
         if way == "acts late":
-            files.world.clock.later(files.rng.uniform(5.0, LATE), _at_last, files, wanted)
+            files.world.clock.later(files.rng.uniform(5.0, LATE), _at_last, files, wanted, ordered)
         if way in ("hangs", "acts late"):
             await Deferred()
         await self._wait(0.5)
-        files.carry_out(wanted)
+        files.carry_out(wanted, ordered)
         if way == "answers late":
             await self._wait(LATE)
         if way == "says that it failed":
@@ -156,10 +159,10 @@ class _Driver:
         await deferLater(self._reactor, self._files.rng.uniform(0.0, most))
 
 
-def _at_last(files: SimFileServer, wanted: WantedVolume) -> None:
+def _at_last(files: SimFileServer, wanted: WantedVolume, ordered: float) -> None:
     """Carry out a change that its asker may have given up."""
     try:
-        files.carry_out(wanted)
+        files.carry_out(wanted, ordered)
     except FileServerError as error:
         files.world.say(f"a late change of volume {wanted.name}: {error}")
 

@@ -43,6 +43,7 @@ class Loss:
         self.world = world
         self.times, self.noticed = 0, True
         self.forgotten: dict[int, set[str]] = {}
+        self._lost: list[tuple[float, float]] = []  # from when to when it has forgotten all
         self._decided: set[int] = set()  # machines that an administrator wants erased
         self._told: dict[int, int] = {}  # machines whose agents looked, after so many losses
         self._astray: dict[str, int] = {}  # ports, with the VLANs that are forgotten of them
@@ -62,6 +63,7 @@ class Loss:
     def _forget(self, copy: sqlite3.Connection, since: float, crashes: int) -> None:
         world = self.world
         self.times += 1
+        self._lost.append((since, world.clock.now))
         world.seen["database forgot its last seconds"] += 1
         world.say(f"the database forgets {world.clock.now - since:.0f} s")
         if crashes:
@@ -114,6 +116,11 @@ class Loss:
             last = {row[0]: row[1] for row in tx.execute(select(p.port, p.applied_vlan))}
         there = {port: world.switch.vlans.get(port, HOME) for port in last}
         self._astray = {port: vlan for port, vlan in there.items() if vlan != (last[port] or HOME)}
+
+    def has_lost(self, moment: float) -> bool:
+        """Return whether the database has forgotten what happened at `moment`, such as which secret
+        was spent."""
+        return any(since <= moment <= until for since, until in self._lost)
 
     # ------------------------------------------------------------ the machines
 

@@ -97,8 +97,8 @@ class Machine:
         self.mark = self.installation = ""
         self.fails = 0.0  # share of orders that fail
         self.slow = 1.0  # by which work takes longer
-        # the secret of its last boot that was accepted, from which address, and where
-        self.spent: tuple[str, str, list[str]] | None = None
+        # the secret of its last boot that was accepted, from which address, where, and when
+        self.spent: tuple[str, str, list[str], float] | None = None
         self.running = ""  # what runs: firmware, trampoline, or the full name of a system
         self._mac = bytes.fromhex(self.mac.replace(":", ""))
         self._rng = random.Random(f"{world.seed} {number}")
@@ -180,11 +180,11 @@ class Machine:
     def replay(self) -> None:
         """Have somebody who has read the secret of its last boot use it again, from its address."""
         if self.spent is not None:
-            secret, address, servers = self.spent
+            secret, address, servers, at = self.spent
             thief = SimReactor(self.world.clock, self.world.network, address, "a thief")
             self.world.say(f"somebody uses the spent secret of {self.name}")
             shell = _Shell(self, thief, secret, servers)
-            shell.is_thief = True
+            shell.stolen_at = at
             Deferred.fromCoroutine(shell.run())
             self.world.clock.later(30.0, thief.kill)
 
@@ -414,7 +414,8 @@ class _Shell(Protocol):
         self, machine: Machine, reactor: SimReactor, secret: str, servers: list[str]
     ) -> None:
         self._reactor, self._servers = reactor, servers
-        self._machine, self._secret, self.is_thief = machine, secret, False
+        self._machine, self._secret = machine, secret
+        self.stolen_at: float | None = None  # when the secret was spent; None: this is its machine
         self.agent = Agent(
             machine.mac,
             protocol.Secrets(protocol.Secret.read(secret)),
@@ -476,10 +477,12 @@ class _Shell(Protocol):
 
     def _said(self) -> None:
         machine = self._machine
-        if self.agent.welcomed and self.is_thief:
-            machine.world.trouble(f"the spent secret of {machine.name} is accepted again")
-        elif self.agent.welcomed:
-            machine.spent = self._secret, self._reactor.host, self._servers
+        if self.agent.welcomed and self.stolen_at is not None:
+            if not machine.world.loss.has_lost(self.stolen_at):
+                machine.world.trouble(f"the spent secret of {machine.name} is accepted again")
+        elif self.agent.welcomed and (machine.spent is None or machine.spent[0] != self._secret):
+            now = self._reactor.seconds()
+            machine.spent = self._secret, self._reactor.host, self._servers, now
         if data := self.agent.to_send():
             self.transport.write(data)
         if self.agent.leave is not None:
