@@ -9,7 +9,6 @@ options that run it again, and the line that makes a test of it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import signal
 import sys
@@ -20,9 +19,8 @@ from itertools import islice
 from pathlib import Path
 
 from tests.world import table
-from tests.world.lives import live, row_of, shrunk
+from tests.world.lives import live, row_of, story, told
 from tests.world.plan import plan
-from tests.world.world import Outcome
 
 SECONDS = 90.0  # of wall time in which many seeds begin
 
@@ -99,28 +97,6 @@ def many(
             pool.shutdown(wait=False, cancel_futures=True)
     print(table.summed(rows))
     return any(row.troubles for row in rows if row.program == table.program())
-
-
-def told(seed: int, short: bool) -> str:
-    """Return what is wrong in the world of that seed, as shortly as can be, how to run that again,
-    and the test that it makes."""
-    left, calm, outcome = shrunk(seed, short=short)
-    words = f"--seed {seed}" + " --long" * (not short) + " --calm" * calm
-    words += f" --only {' '.join(map(str, left))}"
-    return "\n".join(
-        [
-            story(outcome),
-            f"again: python -m tests.world {words}",
-            "as a test, in FOUND of tests/world/test_world.py, with a name of its own:",
-            f"    {json.dumps(outcome.troubles[0][:60])}: {json.dumps(words)},",
-        ]
-    )
-
-
-def story(outcome: Outcome) -> str:
-    """Return a world's story."""
-    ending = f"seed {outcome.seed}: {outcome.steps:,} steps, digest {outcome.digest}"
-    return "\n".join([*outcome.story, ending, *(f"WRONG: {one}" for one in outcome.troubles)])
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """The life of a world, from the seed to its outcome: its database, what it comes to, the same
-without faults, and with fewer acts."""
+without faults, with fewer acts, and its story."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 from collections.abc import Collection, Sequence
@@ -160,3 +161,25 @@ def shrunk(seed: int, tries: int = 60, *, short: bool = False) -> tuple[list[int
         else:
             size //= 2
     return left, calm, worst
+
+
+def told(seed: int, short: bool) -> str:
+    """Return what is wrong in the world of that seed, as shortly as can be, how to run that again,
+    and the test that it makes."""
+    left, calm, outcome = shrunk(seed, short=short)
+    words = f"--seed {seed}" + " --long" * (not short) + " --calm" * calm
+    words += f" --only {' '.join(map(str, left))}"
+    return "\n".join(
+        [
+            story(outcome),
+            f"again: python -m tests.world {words}",
+            "as a test, in FOUND of tests/world/test_world.py, with a name of its own:",
+            f"    {json.dumps(outcome.troubles[0][:60])}: {json.dumps(words)},",
+        ]
+    )
+
+
+def story(outcome: Outcome) -> str:
+    """Return a world's story."""
+    ending = f"seed {outcome.seed}: {outcome.steps:,} steps, digest {outcome.digest}"
+    return "\n".join([*outcome.story, ending, *(f"WRONG: {one}" for one in outcome.troubles)])

@@ -16,9 +16,9 @@ import pytest
 
 from cod.flows.nodes import hold
 from tests.sampling import day_of
-from tests.world.__main__ import main, told
+from tests.world.__main__ import main
 from tests.world.faults import FAULTS, SEEDS, found
-from tests.world.lives import live
+from tests.world.lives import live, row_of, told
 
 pytestmark = pytest.mark.slow
 A_DAY = 2
@@ -116,6 +116,11 @@ def test_a_site_whose_database_forgets_is_held_and_goes_on(seed: int) -> None:
     assert not outcome.troubles, "\n".join(outcome.story)
     assert outcome.seen["database forgot its last seconds"]
     assert outcome.seen[f"hold: {hold.LOST}"]
+
+
+def test_what_other_processes_run_is_not_of_the_module_main() -> None:
+    """A process that is spawned by `python -m tests.world` does not import that module."""
+    assert {each.__module__ for each in (row_of, told)} == {"tests.world.lives"}
 
 
 @pytest.mark.nightly
