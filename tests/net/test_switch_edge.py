@@ -590,6 +590,20 @@ def test_a_port_says_nothing_of_a_disk(world: World) -> None:
     assert world.leaf.vlans["p1"] == 10
 
 
+def test_a_port_that_was_put_into_the_wanted_vlan_and_not_read_back_says_nothing(
+    world: World,
+) -> None:
+    node = world.node(1)
+    world.tx(nodes.ROWS.set, node.id, state="active")
+    world.want(node, 20)
+    world.leaf.vlans["p1"] = 20  # by a session whose server crashed
+    world.tx(hold.start, world.clock.seconds())
+    world.want(node, None)
+    world.after(POLL)
+    assert story(world, node) == ("silent", "", "")
+    assert world.leaf.vlans["p1"] == 10
+
+
 @pytest.mark.parametrize(
     ("source", "verdict", "left"), [("agent", "agrees", False), ("dhcp", "agrees", True)]
 )

@@ -46,7 +46,8 @@ class Loss:
         self._lost: list[tuple[float, float]] = []  # from when to when it has forgotten all
         self._decided: set[int] = set()  # machines that an administrator wants erased
         self._told: dict[int, int] = {}  # machines whose agents looked, after so many losses
-        self._astray: dict[str, int] = {}  # ports, with the VLANs that are forgotten of them
+        # ports in VLANs where the database neither had them last nor wants them
+        self._astray: dict[str, int] = {}
         self._unseen_until = self._sessions_until = 0.0
         self._since = 0.0  # when the site was seen to be held first, or nodes of it
 
@@ -113,9 +114,11 @@ class Loss:
             w = t.vcluster_networks.c
             world.networks = {row[0]: row[1] for row in tx.execute(select(w.vlan, w.vcluster_id))}
             p = t.switch_ports.c
-            last = {row[0]: row[1] for row in tx.execute(select(p.port, p.applied_vlan))}
-        there = {port: world.switch.vlans.get(port, HOME) for port in last}
-        self._astray = {port: vlan for port, vlan in there.items() if vlan != (last[port] or HOME)}
+            self._astray = {
+                port: vlan
+                for port, *known in tx.execute(select(p.port, p.applied_vlan, p.wanted_vlan))
+                if (vlan := world.switch.vlans.get(port, HOME)) not in [x or HOME for x in known]
+            }
 
     def has_lost(self, moment: float) -> bool:
         """Return whether the database has forgotten what happened at `moment`, such as which secret

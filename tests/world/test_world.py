@@ -19,6 +19,8 @@ from tests.sampling import day_of
 from tests.world.__main__ import main
 from tests.world.faults import FAULTS, SEEDS, found
 from tests.world.lives import live, row_of, told
+from tests.world.plan import Act
+from tests.world.switch import WAYS
 
 pytestmark = pytest.mark.slow
 A_DAY = 2
@@ -115,6 +117,22 @@ def test_a_site_whose_database_forgets_is_held_and_goes_on(seed: int) -> None:
     outcome = live(seed, short=True)
     assert not outcome.troubles, "\n".join(outcome.story)
     assert outcome.seen["database forgot its last seconds"]
+    assert outcome.seen[f"hold: {hold.LOST}"]
+
+
+def test_a_port_that_is_where_the_database_wants_it_is_not_one_that_was_forgotten() -> None:
+    """The switch put ports into their VLAN and its answer was late, so the database has not read
+    them back; after the loss they are where it wants them, and their cluster is deleted."""
+    acts = (
+        Act(3.0, "isolate", 2, 0.6),
+        Act(4.0, "switch", WAYS.index("answers late"), 0.35),
+        Act(30.0, "forget", 1, 0.0),
+        Act(75.0, "delete", 0, 0.5),
+        Act(150.0, "tag", 0, 0.9),  # until then things go wrong
+    )
+    outcome = live(1, acts=acts, calm=True, short=True)
+    assert not outcome.troubles, "\n".join(outcome.story)
+    assert outcome.seen["switch: answers late"]
     assert outcome.seen[f"hold: {hold.LOST}"]
 
 
