@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, insert, text, update
+from sqlalchemy import Engine, insert, select, text, update
 
 from cod.core.nodes import selection
 from cod.flows import views
@@ -39,7 +39,7 @@ NODES = 5000
 TIMES = 10
 DISKS = 8  # of a node
 REPORT = 8_000  # bytes of a node's hardware report
-ADMIN = Who("ann", admin=True)
+ADMIN = Who("user:ann", admin=True)
 Clock = Callable[[], float]
 SOUGHT = 4321
 CHECKED = 500  # nodes of the action, as many as one may be for
@@ -71,7 +71,7 @@ def furnish(engine: Engine, count: int) -> None:
     """Write a site whose nodes have all labels."""
     fill(engine, Size(count, 100, count // 15), 1)
     with engine.begin() as tx:
-        ids = list(tx.scalars(t.nodes.select().with_only_columns(t.nodes.c.id)))
+        ids = list(tx.scalars(select(t.nodes.c.id).order_by(t.nodes.c.id)))
         for name in ("nics", "bindings", "switch_ports", "node_labels"):
             tx.execute(t.metadata.tables[name].delete())
         rows, nics, bound, ports, labels = [], [], [], [], []
