@@ -52,12 +52,7 @@ class Deposit:
         self.folder = folder_of(root, order)
         self.folder.mkdir(parents=True, exist_ok=True)
         self._root = root
-        self._lock = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise CaptureBusy(order) from None
+        self._lock = _locked(self.folder)
         self._data = (self.folder / "data.zst").open("a+b", buffering=0)
         self._notes = (self.folder / "chunks").open("a+b", buffering=0)
         self._chunks: list[Chunk] = []
@@ -300,11 +295,25 @@ def earlier(root: Path, order: str) -> list[str]:
 
 
 def discard(root: Path, order: str) -> bool:
-    """Remove the folder of an order, unless a process fills it; return whether it was removed."""
+    """Remove the folder of an order, unless a process fills it; return whether it was removed. The
+    disk in it is not read: that would take minutes, for which an agent waits."""
     try:
-        deposit = Deposit(root, order)
-    except (CaptureBusy, Refused):
+        folder = folder_of(root, order)
+        lock = _locked(folder)
+    except (CaptureBusy, Refused, FileNotFoundError):
         return False
-    shutil.rmtree(deposit.folder, ignore_errors=True)
-    deposit.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
     return True
+
+
+def _locked(folder: Path) -> int:
+    """Return a descriptor that keeps other processes from filling the folder. Raises `CaptureBusy`
+    and OSError."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise CaptureBusy(folder.name) from None
+    return lock

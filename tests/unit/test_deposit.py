@@ -246,3 +246,16 @@ def test_what_is_being_filled_is_neither_opened_nor_discarded(tmp_path: Path) ->
     incoming.close()
     assert deposit.discard(tmp_path, ORDER)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_is_discarded_is_not_read_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent waits for its refusal: a disk of 100 GB would be read for minutes."""
+    incoming = Deposit(tmp_path, ORDER)
+    incoming.add(piece((0, noise(1))))
+    incoming.close()
+    monkeypatch.setattr(manifest, "digest", None)
+    assert deposit.discard(tmp_path, ORDER)
+    assert not list(tmp_path.iterdir())
+    assert not deposit.discard(tmp_path, ORDER)
