@@ -91,8 +91,8 @@ def write_site_file(
 ) -> None:
     """Write the annotated file, readable by its owner alone: a database URL may hold a password."""
     own = [str(subnet[key]) for key in ("server", "router") if subnet.get(key)]
-    chosen = {"boot_pool", "block_pool"} <= subnet.keys()
-    proposed = {} if chosen else pools(str(subnet.get("network", "")), *own)
+    missing = {"boot_pool", "block_pool"} - subnet.keys()
+    proposed = pools(str(subnet.get("network", "")), *own, of=missing) if missing else {}
     table = {**EXAMPLE, **proposed, **subnet}
     text = annotated(
         {

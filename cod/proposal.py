@@ -8,7 +8,7 @@ before anything is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, ip_address
 from typing import Any
 
@@ -81,10 +81,13 @@ def check_listen(pairs: Sequence[str], interfaces: Mapping[str, Interface]) -> N
             )
 
 
-def pools(network: str, *own: str) -> dict[str, list[str]]:
+def pools(
+    network: str, *own: str, of: Collection[str] = ("boot_pool", "block_pool")
+) -> dict[str, list[str]]:
     """Return pools for a network that hold none of the addresses `own` of server and router: half
     of it for vclusters, a part of the other half for firmware and trampoline; {} where `network` is
-    no network. Raises `Unfit` where a person has to choose."""
+    no network. `of`: the keys of the pools to return. Raises `Unfit` where a person has to choose.
+    """
     try:
         whole = IPv4Network(network)
     except ValueError:
@@ -100,7 +103,7 @@ def pools(network: str, *own: str) -> dict[str, list[str]]:
             " block_size too"
         )
     for proposed in (upper, lower):
-        spans = {key: [str(whole[at]) for at in span] for key, span in proposed.items()}
+        spans = {key: [str(whole[at]) for at in proposed[key]] for key in of}
         if not any(_between(address, span) for address in own for span in spans.values()):
             return spans
     raise Unfit(

@@ -646,6 +646,15 @@ def test_a_networks_pools(
     assert load.load(tmp_path / "site.toml")[0].subnets[0].network == network
 
 
+def test_a_pool_that_was_chosen_is_not_proposed(tmp_path: Path) -> None:
+    """The server's address is in no pool, but would be in the boot pool that nobody wants."""
+    chosen = {"network": "192.168.7.0/24", "boot_pool": ["192.168.7.10", "192.168.7.60"]}
+    site_file = tmp_path / "site.toml"
+    init.write_site_file(site_file, tmp_path, {"server": "192.168.7.100", **chosen})
+    subnet = load.load(site_file)[0].subnets[0]
+    assert subnet.block_pool == ("192.168.7.128", "192.168.7.255")
+
+
 def test_no_pools_of_no_network() -> None:
     assert proposal.pools("") == proposal.pools("10.1.1.1/16") == {}
     assert proposal.pools(str(proposal.EXAMPLE["network"])) == {
