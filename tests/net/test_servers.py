@@ -3,6 +3,8 @@ doctor` finds."""
 
 from __future__ import annotations
 
+import socket
+import threading
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import insert
 
+from cod.core.database.hosts import DatabaseHosts
 from cod.doctor.checks import servers as doctor
 from cod.doctor.finding import Context
 from cod.flows import servers as flows
@@ -193,3 +196,20 @@ def test_the_doctor_compares_this_host_with_the_others(tmp_path: Path, site: Sit
     back = found(**(again | {"part": "edge"}), started_at=NOW + 9.0)  # its clock was set back
     assert back[0][1].startswith("no server")
     engine.dispose()
+
+
+def test_a_host_that_is_no_database_is_one_that_does_not_answer() -> None:
+    """The look is repeated by a timer, which an exception would end for good."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host = f"127.0.0.1:{listening.getsockname()[1]}"
+
+        def greet() -> None:
+            with listening.accept()[0] as connection:
+                connection.sendall(b"\x01\x00\x00\x00\x0a")  # a greeting that is cut off
+
+        greeting = threading.Thread(target=greet)
+        greeting.start()
+        [found] = DatabaseHosts({host: f"mysql+pymysql://root@{host}/cod"}).look()
+        greeting.join()
+    assert (found.name, found.role) == (host, "")
+    assert found.reason

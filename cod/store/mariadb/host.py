@@ -25,8 +25,8 @@ def ask(name: str, url: str, patience: float) -> tuple[DatabaseHost, list[HostPa
             found = state(tx, name)
             with suppress(DBAPIError):
                 parts = servers.every(tx)
-    except DBAPIError as error:
-        found = DatabaseHost(name, reason=str(error.orig))
+    except Exception as error:  # its driver reads what a stranger sends, and fails in any way
+        found = DatabaseHost(name, reason=str(getattr(error, "orig", error)))
     finally:
         engine.dispose()
     return found, parts
