@@ -200,10 +200,10 @@ class Manager(Service):
             # A hold ends a claim. The database may have lost rows that are remembered here, and have
             # given their ids to others.
             self._seen = self._still = None
+            self._next_pass = 0.0
         if is_renewed or self._losses.is_due():
             await self._losses.look(now)
         if (before is None) != (claim is None):
-            self._next_pass = 0.0
             log.info("this server is %s the manager", "now" if claim else "no longer")
         return None if self._losses.is_held else claim
 
@@ -225,7 +225,7 @@ class Manager(Service):
         while acts:
             act = acts.popleft()
             claim = await self._hold()
-            if claim is None or not self.running:
+            if claim is None or self._seen is None or not self.running:
                 return
             try:
                 acts.extendleft(reversed(await self._act(act, claim)))

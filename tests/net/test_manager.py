@@ -215,6 +215,29 @@ def test_what_was_read_before_a_hold_is_not_believed_after_it(
     assert "inactive" not in in_tx(engine, states).values()
 
 
+def test_a_plan_of_before_a_hold_is_dropped_after_it(
+    house: House, engine: Engine, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hold has begun and ended while the claim was to be renewed."""
+    monkeypatch.setattr(apply_plan, "GRANTED", 1)
+    create(engine, site, "p", size=1)
+    create(engine, site, "q", size=1)
+
+    def interrupt(name: str) -> None:
+        if name == "grant":
+            house.clock.rightNow += CLAIM / 2
+        if name == "hold" and "grant" in house.pool.flows:
+            house.pool.before = lambda name: None
+            with engine.begin() as tx:
+                claims.interrupt(tx, claims.MANAGER)
+
+    house.pool.before = interrupt
+    house.manager.startService()
+    assert (house.pool.flows.count("grant"), house.passes()) == (1, 1)
+    house.seconds(1)
+    assert (house.pool.flows.count("grant"), house.passes()) == (2, 2)
+
+
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.0])
 def test_one_manager_at_a_time(house: House, engine: Engine, site: Site, ahead: float) -> None:
     """The second does nothing while the first lives, and goes on when it has died, whatever the
