@@ -53,6 +53,13 @@ class Deposit:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._root = root
         self._lock = _locked(self.folder)
+        try:
+            self._resume()
+        except BaseException:  # else it would be busy as long as this process runs
+            os.close(self._lock)
+            raise
+
+    def _resume(self) -> None:
         self._data = (self.folder / "data.zst").open("a+b", buffering=0)
         self._notes = (self.folder / "chunks").open("a+b", buffering=0)
         self._chunks: list[Chunk] = []

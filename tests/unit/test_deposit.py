@@ -3,10 +3,12 @@ seen of it before."""
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import zstandard
@@ -259,3 +261,16 @@ def test_what_is_discarded_is_not_read_before(
     assert deposit.discard(tmp_path, ORDER)
     assert not list(tmp_path.iterdir())
     assert not deposit.discard(tmp_path, ORDER)
+
+
+def test_a_folder_that_could_not_be_opened_is_not_busy_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", fails)
+        with pytest.raises(OSError, match="No space"):
+            Deposit(tmp_path, ORDER)
+    Deposit(tmp_path, ORDER).close()
