@@ -199,7 +199,7 @@ class Manager(Service):
         if claim and (before is None or claim.generation != before.generation):
             # A hold ends a claim. The database may have lost rows that are remembered here, and have
             # given their ids to others.
-            self._seen = self._still = None
+            self._seen, self._still, self._aside = None, None, {}
             self._next_pass = 0.0
         if is_renewed or self._losses.is_due():
             await self._losses.look(now)
