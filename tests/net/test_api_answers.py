@@ -304,6 +304,14 @@ def test_a_body_where_none_is_wanted(served: Served, say: Say) -> None:  # noqa:
             "description",
             "should be one line of text",
         ),
+        ("PATCH", "/vclusters/web", {"tags": "a\0b"}, "tags", "should be one line of text"),
+        (
+            "PATCH",
+            "/vclusters/web",
+            {"description": "a\x1b[2Jb"},
+            "description",
+            "should be one line of text",
+        ),
         ("GET", "/nodes?limit=many", None, "limit", "should be a whole number"),
         ("GET", "/vclusters?ended=maybe", None, "ended", "should be true or false"),
         (

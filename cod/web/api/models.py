@@ -316,7 +316,8 @@ class ListPage(Items[R], Generic[R]):
 UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]{0,31}$", description="a sign-in name")]
 N = TypeVar("N", bound=StrEnum)
 Chosen = Annotated[N, Field(strict=False)]  # bodies are strict, but give an enum's member by name
-Line = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
+Line = Annotated[str, Field(max_length=200, pattern=ONE_LINE)]
 Email = Annotated[str, Field(max_length=254)]
 Password = Annotated[SecretStr, Field(min_length=1, max_length=1000)]
 Secret = Annotated[SecretStr, Field(min_length=1, max_length=200)]

@@ -17,9 +17,11 @@ from cod.model import AskedVcluster, AskedVolume, Refused, Result, Right, Single
 from cod.pool import Tx
 from cod.states import VclusterState
 from cod.web.api.models import (
+    ONE_LINE,
     Body,
     CreateOf,
     DnsLabel,
+    Line,
     OneOrSeveral,
     Paged,
     Query,
@@ -167,11 +169,9 @@ class VclusterPatch(Body):
 
     name: DnsLabel | None = Field(default=None, description="another name; its nodes' names follow")
     description: str | None = Field(
-        default=None, max_length=500, description="what the cluster is for"
+        default=None, max_length=500, pattern=ONE_LINE, description="what the cluster is for"
     )
-    tags: str | None = Field(
-        default=None, max_length=200, description="words to find it by, with spaces between"
-    )
+    tags: Line | None = Field(default=None, description="words to find it by, with spaces between")
 
     @property
     def given(self) -> dict[str, str]:
