@@ -275,9 +275,10 @@ def _with_progress(
     digests: Iterable[str], root: Path, what: str, progress: Progress
 ) -> Iterator[str]:
     """Yield the digests of images below `root`, and tell the progress in bytes."""
-    sizes = {
-        digest: sum(path.stat().st_size for path in (root / digest).glob("*")) for digest in digests
-    }
+    sizes = dict.fromkeys(digests, 0)
+    for digest in sizes:
+        with suppress(OSError):  # the image is being deleted
+            sizes[digest] = sum(path.stat().st_size for path in (root / digest).glob("*"))
     done, total = 0, sum(sizes.values())
     for digest, size in sizes.items():
         progress(what, done, total)

@@ -325,6 +325,27 @@ def test_an_image_that_is_deleted_meanwhile_is_in_no_set(
     assert (done.set.images, done.set.missing, done.notes) == ((), (), [])
 
 
+def test_an_image_that_is_deleted_while_it_is_measured_ends_no_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "red").mkdir()
+    (tmp_path / "red/data.zst").write_bytes(b"red")
+    listed = Path.glob
+
+    def meanwhile(folder: Path, pattern: str) -> list[Path]:
+        found = list(listed(folder, pattern))
+        shutil.rmtree(folder)
+        return found
+
+    monkeypatch.setattr(Path, "glob", meanwhile)
+    told: list[tuple[str, int, int]] = []
+    walk = site_backup._with_progress(
+        ["red"], tmp_path, "copying images", lambda *one: told.append(one)
+    )
+    assert list(walk) == ["red"]
+    assert told[-1] == ("copying images", 0, 0)
+
+
 def test_what_the_site_has_lost_is_said_and_the_rest_is_saved(
     small: Founded, tmp_path: Path
 ) -> None:
