@@ -177,6 +177,9 @@ def test_the_places_of_a_node_are_shown_approved_and_forgotten_at_every_door(
         ("0010", False),
     ]
     page = signed_in(there).get("/nodes/node19")
+    refused = page.send(path, also="99")
+    assert "was heard in no place 99" in refused.words
+    assert not refused.tree.xpath("//details[contains(@class, 'confirm')][@open]"), "not asked"
     assert page.send(path).words.count("node19 may boot there") == 1  # the first form approves
     assert [row.circuit for row in there.tx(nodes.places, found.id) if row.approved] == [
         "0009",

@@ -139,10 +139,11 @@ class Form:
         return default if self.typed is None else value in self.typed.all(name)
 
     def sent(self, fields: Mapping[str, Any]) -> bool:
-        """Return whether this form was sent with these values."""
-        return self.typed is not None and all(
-            self.typed.one(name) == str(value) for name, value in fields.items()
-        )
+        """Return whether this form was sent with these values alone."""
+        if self.typed is None:
+            return False
+        typed = {name: texts for name, texts in self.typed.values.items() if name not in OWN}
+        return typed == {name: [str(value)] for name, value in fields.items()}
 
     def error(self, name: str) -> str:
         """Return the fault of the field; '' for none. The field shows the fault, so `unshown`
