@@ -56,7 +56,7 @@ def test_a_new_password_needs_the_old_one_and_ends_other_sessions(
     page = bob.get("/account").send("/account/password", old="wrong", new="five loud badgers")
     assert page.status == 401
     [wrong] = page.tree.xpath("//p[label='Present password']/*[@role='alert']/text()")
-    assert wrong == "is not your present password"
+    assert wrong == "the present password is wrong"
     assert "five loud badgers" not in page.text
     served.clock.now += 10
     page = bob.get("/account").send("/account/password", old=PASSWORD, new="five loud badgers")

@@ -162,7 +162,7 @@ class SignIn:
         except Refused as error:
             if error.code != "unauthorised":
                 raise
-            raise Refused(error.code, "is not your present password", "old") from None
+            raise Refused(error.code, "the present password is wrong", "old") from None
         if user.id != who.user_id:
             raise signin.wrong()
         signin.check_password(new, user.name)
