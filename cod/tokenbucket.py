@@ -36,19 +36,21 @@ class Bucket:
 
 class Buckets:
     """A bucket for each of any number of names. When there are many, full ones are deleted: a new
-    one would be full, too."""
+    one would be full, too. They are looked through when there are twice as many as were kept last,
+    so that a name costs the same however many there are."""
 
     MANY = 10_000
 
     def __init__(self) -> None:
         self._by_name: dict[str, Bucket] = {}
+        self._most = self.MANY
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_name
 
     def of(self, name: str, now: float, rate: float, burst: float) -> Bucket:
         """Return the bucket of that name; a new one gains `rate` a second and holds `burst`."""
-        if len(self._by_name) > self.MANY:
+        if len(self._by_name) > self._most:
             kept = {each: one for each, one in self._by_name.items() if not one.is_full(now)}
-            self._by_name = kept
+            self._by_name, self._most = kept, max(self.MANY, 2 * len(kept))
         return self._by_name.setdefault(name, Bucket(rate, burst, now))

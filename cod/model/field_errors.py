@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from cod.model.names import DNS_LABEL, DNS_NAME
+from cod.model.names import DNS_LABEL, DNS_NAME, ONE_LINE
 
 __all__ = ["field_error", "unknown_key"]
 
@@ -27,7 +27,7 @@ PATTERNS = {  # pattern -> message if a value does not match it
         "should be letters, digits, dots, hyphens and underscores, at most 30, such as laptop"
     ),
     r"^[0-9a-f]{64}$": "should be a sha256: 64 of the digits 0-9 and a-f",
-    r"^[^\x00-\x1f\x7f]*$": "should be one line of text",
+    ONE_LINE: "should be one line of text",
     r"^[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}$": "should be a MAC such as 52:54:00:12:34:56",
     r"^/": "should be a whole path, which begins with /",
     f"^{DNS_NAME}$": "should be a DNS name in lower case (a-z, 0-9, -)",

@@ -5,6 +5,7 @@ from typing import Any
 
 DNS_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"  # RFC 1123, in lower case
 DNS_NAME = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
+ONE_LINE = r"^[^\x00-\x1f\x7f]*$"  # no control characters
 _NUMBERS = re.compile(r"(\d+)")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 from cod.choices import Role as Role
 from cod.choices import SingleRight as SingleRight
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
+from cod.model.names import ONE_LINE
 from cod.model.posix import HIGHEST, LOWEST
 from cod.model.rights import Right
 
@@ -115,7 +116,7 @@ class User:
             none="none",
             set_by=Right.ADMIN,
             longest=200,
-            pattern=r"^[^\x00-\x1f\x7f]*$",
+            pattern=ONE_LINE,
         ),
     ]
     email: Annotated[

@@ -46,12 +46,12 @@ class Shown:
 
     @property
     def folded(self) -> list[str]:
-        """What is wrong, as far as it stands in something folded, where nobody reads it."""
+        """Return the faults that are told in something folded, where nobody reads them."""
         return list(self.tree.xpath("//details[not(@open)]//*[@role='alert']/text()"))
 
     @property
     def unfound(self) -> list[str]:
-        """What is wrong with a form, if nothing has the focus, to which browsers scroll a page."""
+        """Return the faults of a sent form, if nothing has the focus, to which browsers scroll."""
         typed = "//form[@data-typed]//*[@role='alert']/text()"
         return [] if self.tree.xpath("//*[@autofocus]") else list(self.tree.xpath(typed))
 

@@ -42,8 +42,11 @@ def test_changes_are_rationed_for_each_person_with_all_their_tokens() -> None:
 def test_a_full_bucket_is_not_kept_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Buckets, "MANY", 2)
     buckets = Buckets()
-    for name in ("ann", "bob", "eve"):
+    names = [f"user{number}" for number in range(6)]
+    for name in names:
         assert buckets.of(name, 0.0, rate=1.0, burst=1.0).take(0.0)
-    assert not buckets.of("ann", 0.5, rate=1.0, burst=1.0).take(0.5)  # not full yet: it is kept
-    buckets.of("zoe", 2.0, rate=1.0, burst=1.0)
-    assert [name in buckets for name in ("ann", "bob", "eve", "zoe")] == [False, False, False, True]
+    assert not buckets.of("user0", 0.5, rate=1.0, burst=1.0).take(0.5)  # not full yet: it is kept
+    for number in range(6, 20):  # twice as many as were kept: they are looked through again
+        buckets.of(f"user{number}", 2.0, rate=1.0, burst=1.0)
+    assert not any(name in buckets for name in names)
+    assert "user19" in buckets

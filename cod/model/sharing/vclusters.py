@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 from cod.model.addresses import dotted
 from cod.model.described import About, FieldKind, FieldLevel, Undescribed
+from cod.model.names import ONE_LINE
 from cod.model.records import record
 from cod.model.rights import Right
 from cod.model.sharing.requests import AskedTuple
@@ -85,7 +86,7 @@ class Vcluster:
             set_by=Right.USE,
             level=FieldLevel.WIDE,
             longest=500,
-            pattern=r"^[^\x00-\x1f\x7f]*$",
+            pattern=ONE_LINE,
         ),
     ] = ""
     tags: Annotated[
@@ -98,7 +99,7 @@ class Vcluster:
             set_by=Right.USE,
             level=FieldLevel.WIDE,
             longest=200,
-            pattern=r"^[^\x00-\x1f\x7f]*$",
+            pattern=ONE_LINE,
         ),
     ] = ""
 

@@ -102,10 +102,12 @@ class AgentConnection(Protocol):
             self.transport.write(self._side.send(message))
 
     def order(self, order: Order) -> bool:
-        """Send an order. If the last order was of a later generation, send nothing, and return
-        False: the look for orders may have found this one before the answer to a message overtook
-        it. If the database has lost its last commits, later orders are of earlier generations: the
-        next one is sent."""
+        """Send an order; return whether it was sent. After an order of a later generation it is
+        not: the look for orders may have found this one before the answer to a message overtook it.
+        If the database has lost its last commits, later orders are of earlier generations: the next
+        one is sent."""
+        if self._side.state is not protocol.State.OPEN:
+            return False
         generation = int(order.id.partition(".")[2])
         if generation < self._ordered:
             self._ordered = 0

@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from cod.model import DNS_LABEL, LONGEST, Page, described, field_error
+from cod.model.names import ONE_LINE
 from cod.web.api.record_fields import add_all, add_to_body, add_to_reply, record_of
 from cod.wire import xmldoc
 
@@ -316,7 +317,6 @@ class ListPage(Items[R], Generic[R]):
 UserName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9._-]{0,31}$", description="a sign-in name")]
 N = TypeVar("N", bound=StrEnum)
 Chosen = Annotated[N, Field(strict=False)]  # bodies are strict, but give an enum's member by name
-ONE_LINE = r"^[^\x00-\x1f\x7f]*$"
 Line = Annotated[str, Field(max_length=200, pattern=ONE_LINE)]
 Email = Annotated[str, Field(max_length=254)]
 Password = Annotated[SecretStr, Field(min_length=1, max_length=1000)]

@@ -14,10 +14,10 @@ from cod.flows.people.access import RequiredRight
 from cod.flows.scheduler import vclusters
 from cod.flows.vcms import vcms
 from cod.model import AskedVcluster, AskedVolume, Refused, Result, Right, SingleRight, set_values
+from cod.model.names import ONE_LINE
 from cod.pool import Tx
 from cod.states import VclusterState
 from cod.web.api.models import (
-    ONE_LINE,
     Body,
     CreateOf,
     DnsLabel,
